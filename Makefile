@@ -1,0 +1,41 @@
+# `make demo` and `make test` do everything on a machine that has Python 3.11.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/ulda demo --out demo-output
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow and not serial"
+	$(BIN)/python -m pytest -m "serial and not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/streaming.py
+
+clean:
+	rm -rf $(VENV) demo-output build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed and was not found"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e ".[dev]"
+	touch $@ $(VENV)/.core

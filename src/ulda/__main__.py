@@ -1,0 +1,5 @@
+"""Run the command line with ``python -m ulda``."""
+
+from ulda.cli import main
+
+main()

@@ -1,0 +1,8 @@
+"""The methods `ulda` is compared with, one file each, behind one interface: ``x_hat = method(y, physics)``."""
+
+from ulda.baselines.base import Method
+from ulda.baselines.total_variation import TotalVariation
+from ulda.baselines.wavelet import Wavelet
+from ulda.baselines.zero_filled import ZeroFilled
+
+__all__ = ["Method", "TotalVariation", "Wavelet", "ZeroFilled"]

@@ -1,0 +1,60 @@
+"""The command line: thin commands over the library, one file per command group."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ulda import __version__
+from ulda.cli import data, demo
+from ulda.errors import UldaError
+
+app = typer.Typer(
+    name="ulda",
+    help="Learn an MRI image prior once, from many domains, and adapt it to a new one with a handful of slices.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data.app, name="data")
+app.command("demo")(demo.demo)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"ulda {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Reconstruct undersampled MRI with a prior that adapts to your data."""
+
+
+def main() -> None:
+    """Run the command line; a mistake a person can correct is one sentence, not a traceback."""
+    try:
+        app()
+    except UldaError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # the reader of our output went away (`ulda ... | head`): say nothing
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+
+
+def _fail(message: str) -> None:
+    typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+    sys.exit(1)

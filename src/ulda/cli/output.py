@@ -1,0 +1,61 @@
+"""What all commands share in printing: tables, JSON and progress bars."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON; numbers that JSON has no word for become null."""
+    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; columns whose name ends in a unit or holds numbers are aligned to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title))
+    for i, column in enumerate(columns):
+        numeric = all(_is_number(row[i]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar on standard error; the block reports (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _is_number(cell: str) -> bool:
+    return cell.strip("-+ ±%.0123456789") == "" or cell in ("inf", "nan")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,289 @@
+"""Turn any readable files into one domain file, slice by slice."""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ulda.data.atomic import atomic_output
+from ulda.data.domain import DomainWriter, Header, Normalisation, Record
+from ulda.data.readers import expand
+from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
+from ulda.data.simulation import smooth_phase
+from ulda.errors import UldaError
+from ulda.physics import center_crop_or_pad, fft2c, fourier_resize, ifft2c, root_sum_of_squares
+
+Progress = Callable[[int, int], None]
+"""Called with the number of slices done and the number expected."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How slices are prepared and labelled.
+
+    Attributes
+    ----------
+    name
+        The domain's name; by default the stem of the output file.
+    size
+        Height and width to Fourier-crop or zero-pad to; None keeps the size.
+    kind
+        What arrays without metadata hold.
+    normalisation
+        Divide by the peak of each slice, of each volume, or not at all.
+    phase_seed
+        Give magnitude images a smooth random phase, slice ``i`` with seed ``phase_seed + i``.
+    subject, contrast, split
+        Labels that replace those of the files.
+    licence, note
+        Free text kept in the file.
+    """
+
+    name: str = ""
+    size: tuple[int, int] | None = None
+    kind: KindChoice = "auto"
+    normalisation: Normalisation = "slice"
+    phase_seed: int | None = None
+    subject: str | None = None
+    contrast: str | None = None
+    split: str | None = None
+    licence: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ImportSummary:
+    """What an import wrote."""
+
+    path: str
+    name: str
+    kind: Kind
+    kspace_origin: str
+    n_slices: int
+    n_subjects: int
+    shape: tuple[int, ...]
+    n_empty: int
+    splits: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        return asdict(self)
+
+
+def import_domain(
+    sources: Iterable[str | Path],
+    out: str | Path,
+    options: ImportOptions | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> ImportSummary:
+    """Read files and folders of any known format and write one domain file.
+
+    Slices that are zero everywhere are left out and counted. The output is whole or absent.
+
+    Parameters
+    ----------
+    sources
+        Files or folders.
+    out
+        The domain file to write.
+    options
+        How slices are prepared and labelled.
+    overwrite
+        Replace an existing file.
+    progress
+        Called after every slice.
+    """
+    options = options or ImportOptions()
+    out = Path(out)
+    found = list(expand(Path(source) for source in sources))
+    if progress:
+        total = sum(reader.describe(path, options.kind).n_slices for path, reader in found)
+        progress(0, total)
+    try:
+        with atomic_output(out, overwrite=overwrite) as temporary:
+            slices = _stream(found, options.kind)
+            report = (lambda done: progress(done, total)) if progress else None
+            return _write(slices, temporary, out, options, report)
+    except OSError as error:
+        raise _readable(error, out) from error
+
+
+def _stream(found: list[tuple[Path, Reader]], kind: KindChoice) -> Iterator[Slice]:
+    for path, reader in found:
+        yield from reader.slices(path, kind)
+
+
+def _write(
+    slices: Iterator[Slice],
+    temporary: Path,
+    out: Path,
+    options: ImportOptions,
+    progress: Callable[[int], None] | None,
+) -> ImportSummary:
+    peaks: dict[str, float] = defaultdict(float)
+    splits: dict[str, int] = defaultdict(int)
+    subjects: set[str] = set()
+    n_empty = 0
+    writer: DomainWriter | None = None
+    shape: tuple[int, ...] = ()
+    with ExitStack() as stack:
+        for done, item in enumerate(slices, start=1):
+            prepared = prepare(item, options, index=done - 1)
+            if writer is None:
+                header = _header(prepared, out, options)
+                writer = stack.enter_context(DomainWriter(temporary, header))
+            elif prepared.kind != writer.header.kind:
+                raise UldaError(
+                    f"{item.source} holds {prepared.kind} slices and the files before it {writer.header.kind} slices; "
+                    "import them into separate files"
+                )
+            peak = _peak(prepared)
+            if peak == 0:
+                n_empty += 1
+            else:
+                record = _record(prepared, peak if options.normalisation == "slice" else 1.0)
+                writer.append(record)
+                peaks[record.volume] = max(peaks[record.volume], peak)
+                splits[record.split] += 1
+                subjects.add(record.subject)
+                shape = record.array.shape
+            if progress:
+                progress(done)
+        if writer is None or not subjects:
+            raise UldaError("the given files hold no slice that is not empty")
+        if options.normalisation == "volume":
+            writer.rescale(peaks)
+    return ImportSummary(
+        path=str(out),
+        name=writer.header.name,
+        kind=writer.header.kind,
+        kspace_origin=writer.header.kspace_origin,
+        n_slices=sum(splits.values()),
+        n_subjects=len(subjects),
+        shape=shape,
+        n_empty=n_empty,
+        splits=dict(splits),
+    )
+
+
+def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
+    """Check, label and resize one slice; give it a phase if asked to."""
+    if item.array.ndim not in (2, 3) or (item.array.ndim == 3 and item.kind != "kspace"):
+        raise UldaError(
+            f"a slice of {item.source} has shape {item.array.shape}; expected (H, W), or (coils, H, W) for k-space"
+        )
+    if not np.isfinite(item.array).all():
+        n_bad = int((~np.isfinite(item.array)).sum())
+        raise UldaError(
+            f"a slice of {item.source} holds {n_bad} NaN or infinite values; `ulda data inspect` shows where, "
+            "repair or leave out that file"
+        )
+    item = replace(
+        item,
+        subject=options.subject or item.subject or Path(item.source).stem or "unknown",
+        contrast=item.contrast if options.contrast is None else options.contrast,
+        split=item.split if options.split is None else options.split,
+        volume="/".join(part for part in (item.source, item.subject, item.contrast, item.volume) if part),
+    )
+    if item.kind == "kspace":
+        return _resize_kspace(_remove_oversampling(item), options.size)
+    image = _tensor(item.array)
+    if options.size is not None and options.size != tuple(image.shape):
+        image = fourier_resize(image, options.size)
+    if item.kind == "complex":
+        return replace(item, array=image.numpy())
+    magnitude = image.abs().numpy()
+    if options.phase_seed is None:
+        return replace(item, array=magnitude)
+    phase = smooth_phase((magnitude.shape[0], magnitude.shape[1]), options.phase_seed + index)
+    return replace(item, array=(magnitude * np.exp(1j * phase)).astype(np.complex64), kind="complex")
+
+
+def _remove_oversampling(item: Slice) -> Slice:
+    """Crop the field of view to that of the target; of undersampled k-space only along the readout."""
+    if item.target is None:
+        return item
+    kspace = _tensor(item.array)
+    height, width = (min(n, m) for n, m in zip(kspace.shape[-2:], item.target.shape, strict=True))
+    if item.lines is not None:
+        height, width = (kspace.shape[-2], width) if item.phase_axis == -2 else (height, kspace.shape[-1])
+    if (height, width) == tuple(kspace.shape[-2:]):
+        return item
+    cropped = fft2c(center_crop_or_pad(ifft2c(kspace), (height, width)))
+    return replace(item, array=cropped.numpy())
+
+
+def _resize_kspace(item: Slice, size: tuple[int, int] | None) -> Slice:
+    kspace = _tensor(item.array)
+    if size is None or size == tuple(kspace.shape[-2:]):
+        return replace(item, array=kspace.numpy())
+    gain = (size[0] * size[1] / (kspace.shape[-2] * kspace.shape[-1])) ** 0.5
+    resized = center_crop_or_pad(kspace, size) * gain
+    target = lines = None
+    if item.target is not None:
+        target = fourier_resize(_tensor(item.target), size).abs().numpy()
+    if item.lines is not None:
+        as_rows = torch.from_numpy(item.lines)[None, :]
+        lines = center_crop_or_pad(as_rows, (1, size[item.phase_axis]))[0].numpy()
+    return replace(item, array=resized.numpy(), target=target, lines=lines)
+
+
+def _tensor(array: NDArray[np.generic]) -> Tensor:
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(torch.complex64)
+
+
+def _peak(item: Slice) -> float:
+    if item.kind != "kspace":
+        return float(np.abs(item.array).max())
+    images = ifft2c(_tensor(item.array))
+    return float(root_sum_of_squares(images if images.ndim == 3 else images[None]).max())
+
+
+def _record(item: Slice, scale: float) -> Record:
+    divisor = np.float32(scale)
+    return Record(
+        array=np.asarray(item.array / divisor),
+        subject=item.subject,
+        contrast=item.contrast,
+        split=item.split,
+        volume=item.volume,
+        source=item.source,
+        scale=scale,
+        target=None if item.target is None else np.asarray(item.target / divisor, dtype=np.float32),
+        lines=item.lines,
+    )
+
+
+def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
+    simulated_phase = options.phase_seed is not None and item.kind == "complex"
+    return Header(
+        name=options.name or out.stem,
+        kind=item.kind,
+        kspace_origin="measured" if item.kind == "kspace" else "simulated",
+        normalisation=options.normalisation,
+        licence=options.licence,
+        phase=f"smooth random, seed {options.phase_seed} plus slice number" if simulated_phase else "",
+        phase_axis=item.phase_axis,
+        note=options.note,
+    )
+
+
+def _readable(error: OSError, out: Path) -> UldaError:
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if error.errno in full or any(f"errno = {code}" in str(error) for code in full):
+        return UldaError(
+            f"the disk is full (or a quota is reached) while writing {out.name}; nothing was left behind"
+        )
+    return UldaError(f"cannot write {out.name}: {error.strerror or str(error).splitlines()[0]}")

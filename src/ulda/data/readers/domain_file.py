@@ -1,0 +1,76 @@
+"""The canonical domain file, read through the same interface as the other formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import h5py
+
+from ulda.data.readers.base import Description, KindChoice, Reader, Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class DomainFileReader(Reader):
+    """Reads files written by `ulda data import`, to merge or to resize them."""
+
+    name = "ulda domain file"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Recognise the ``format`` attribute."""
+        if not head.startswith(b"\x89HDF"):
+            return False
+        try:
+            with h5py.File(path) as file:
+                return bool(file.attrs.get("format") == "ulda-domain")
+        except OSError:
+            return False
+
+    def describe(self, path: Path, kind: KindChoice = "auto") -> Description:  # noqa: ARG002
+        """Report the header."""
+        from ulda.data.domain import Domain
+
+        domain = Domain.open(path)
+        header = domain.header
+        return Description(
+            format=self.name,
+            kind=header.kind,
+            n_slices=len(domain),
+            shape=domain.shape,
+            dtype="float32" if header.kind == "magnitude" else "complex64",
+            attributes={
+                "name": header.name,
+                "subjects": str(len(set(domain.subjects))),
+                "contrasts": ", ".join(sorted(set(domain.label("contrast")) - {""})),
+                "splits": ", ".join(
+                    f"{split or 'none'} {domain.label('split').count(split)}"
+                    for split in sorted(set(domain.label("split")))
+                ),
+                "k-space": header.kspace_origin,
+                "normalisation": header.normalisation,
+                "licence": header.licence,
+                "phase": header.phase,
+                "note": header.note,
+            },
+        )
+
+    def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:  # noqa: ARG002
+        """Stream the stored slices."""
+        from ulda.data.domain import Domain
+
+        domain = Domain.open(path)
+        for record in domain.records():
+            yield Slice(
+                array=record.array,
+                kind=domain.header.kind,
+                subject=record.subject,
+                contrast=record.contrast,
+                split=record.split,
+                volume=record.volume,
+                source=record.source,
+                target=record.target,
+                lines=record.lines,
+                phase_axis=domain.header.phase_axis,
+            )

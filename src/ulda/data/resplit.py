@@ -1,0 +1,47 @@
+"""Give a domain file new splits."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from typing import TYPE_CHECKING
+
+import h5py
+
+from ulda.data.atomic import atomic_output
+from ulda.data.splits import check_leakage
+from ulda.errors import UldaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ulda.data.domain import Domain
+
+
+def write_splits(
+    domain: Domain, assignment: Mapping[str, str], out: Path, *, overwrite: bool = False
+) -> None:
+    """Write a copy of the domain file whose splits follow `assignment`, subject by subject.
+
+    The copy is whole or absent; `out` may be the domain's own path.
+    """
+    missing = sorted(set(domain.labels["subject"]) - set(assignment))
+    if missing:
+        raise UldaError(f"no split is given for subject {missing[0]} (and {len(missing) - 1} more)")
+    splits = [assignment[subject] for subject in domain.labels["subject"]]
+    with atomic_output(out, overwrite=overwrite) as temporary:
+        shutil.copyfile(domain.path, temporary)
+        with h5py.File(temporary, "r+") as file:
+            file["split"][...] = splits
+
+
+def read_assignment(path: Path) -> dict[str, str]:
+    """Read a CSV with the columns ``subject`` and ``split``; a subject in two splits is refused."""
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = [(row["subject"], row["split"]) for row in csv.DictReader(stream)]
+    except (KeyError, UnicodeDecodeError, csv.Error) as error:
+        raise UldaError(f"{path.name} must be a CSV whose first line is `subject,split` ({error})") from error
+    check_leakage([subject for subject, _ in rows], [split for _, split in rows])
+    return dict(rows)

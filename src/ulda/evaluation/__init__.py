@@ -1,0 +1,19 @@
+"""How good a reconstruction is, in numbers that carry their convention, and side by side."""
+
+from ulda.evaluation.comparison import Comparison, compare
+from ulda.evaluation.metrics import PER_SLICE, PER_VOLUME, Convention, Scores, evaluate, nmse, psnr, ssim
+from ulda.evaluation.panels import save_panel
+
+__all__ = [
+    "PER_SLICE",
+    "PER_VOLUME",
+    "Comparison",
+    "Convention",
+    "Scores",
+    "compare",
+    "evaluate",
+    "nmse",
+    "psnr",
+    "save_panel",
+    "ssim",
+]

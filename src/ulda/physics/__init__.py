@@ -1,0 +1,26 @@
+"""Masks, Fourier transforms, measurement operators and coil sensitivities."""
+
+from ulda.physics.coils import compress_coils, espirit_maps
+from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
+from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
+from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine, root_sum_of_squares
+
+__all__ = [
+    "CartesianMRI",
+    "Mask",
+    "MultiCoilMRI",
+    "Physics",
+    "cartesian_mask",
+    "center_crop_or_pad",
+    "coil_combine",
+    "compress_coils",
+    "equispaced_mask",
+    "espirit_maps",
+    "fft2c",
+    "fourier_resize",
+    "ifft2c",
+    "load_mask",
+    "mask_from_array",
+    "random_mask",
+    "root_sum_of_squares",
+]

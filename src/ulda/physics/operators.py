@@ -1,0 +1,216 @@
+"""Measurement operators: from an image to undersampled k-space and back.
+
+Images are complex ``(..., H, W)``; single-coil k-space has the same shape and multi-coil k-space is
+``(..., coils, H, W)``. Measurements live on the full grid with zeros at the lines that were not sampled.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ulda.errors import UldaError
+from ulda.physics.fft import fft2c, ifft2c
+from ulda.physics.masks import Mask
+
+
+class Physics(ABC):
+    """A linear measurement with its data fidelity ``f(x) = 1/2 ||A x - y||^2``.
+
+    Parameters
+    ----------
+    mask
+        The sampled phase-encode lines.
+    axis
+        The phase-encode axis of the image, -2 or -1.
+    """
+
+    signal_dims: int
+    """The number of trailing axes of a measurement that belong to one slice."""
+
+    def __init__(self, mask: Mask, axis: int = -2) -> None:
+        if axis not in (-2, -1):
+            raise UldaError(f"the phase-encode axis must be -2 or -1, but it is {axis}")
+        self.mask = mask
+        self.axis = axis
+        self._sampled = mask.lines[:, None] if axis == -2 else mask.lines
+
+    @abstractmethod
+    def A(self, x: Tensor) -> Tensor:
+        """Measure the image `x`, without noise."""
+
+    @abstractmethod
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Apply the adjoint of `A`; for a measurement, the zero-filled reconstruction."""
+
+    @abstractmethod
+    def norm(self) -> float:
+        """Return an upper bound of the operator norm of `A`, exact when every line is sampled."""
+
+    def fidelity(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return ``1/2 ||A x - y||^2`` per slice, with the batch shape."""
+        residual = self._residual(x, y)
+        squares = residual.real.square() + residual.imag.square()
+        return 0.5 * squares.sum(dim=tuple(range(-self.signal_dims, 0)))
+
+    def fidelity_grad(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gradient of `fidelity`, ``A^H (A x - y)``, with the shape of `x`."""
+        return self.A_adjoint(self._residual(x, y))
+
+    def measure(self, x: Tensor, noise_std: float = 0.0, seed: int = 0) -> Tensor:
+        """Measure `x` and add complex Gaussian noise to the sampled lines.
+
+        Parameters
+        ----------
+        x
+            Image ``(..., H, W)``.
+        noise_std
+            Standard deviation of the real and of the imaginary part of the noise.
+        seed
+            Seed of the noise.
+        """
+        if not noise_std >= 0:
+            raise UldaError(f"the noise level must not be negative, but it is {noise_std:g}")
+        y = self.A(x)
+        if noise_std == 0:
+            return y
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn((*y.shape, 2), generator=generator, dtype=y.real.dtype)
+        return y + self._masked(torch.view_as_complex(noise).to(y.device) * noise_std)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the operator to a device, in place."""
+        self._sampled = self._sampled.to(device)
+        return self
+
+    def _residual(self, x: Tensor, y: Tensor) -> Tensor:
+        measured = self.A(x)
+        if measured.shape != y.shape:
+            raise UldaError(
+                f"the measurement has shape {tuple(y.shape)}, but the operator gives {tuple(measured.shape)} "
+                f"for an image of shape {tuple(x.shape)}"
+            )
+        return measured - y
+
+    def _masked(self, kspace: Tensor) -> Tensor:
+        return kspace * self._sampled
+
+    def _check(self, tensor: Tensor, what: str) -> Tensor:
+        if tensor.ndim < 2 or tensor.shape[self.axis] != self.mask.n_lines:
+            raise UldaError(
+                f"the {what} has shape {tuple(tensor.shape)}, but the mask has {self.mask.n_lines} lines on axis {self.axis}"
+            )
+        return tensor if tensor.is_complex() else torch.complex(tensor, torch.zeros_like(tensor))
+
+
+class CartesianMRI(Physics):
+    """One coil: ``A x = P F x``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ulda.physics import cartesian_mask
+    >>> physics = CartesianMRI(cartesian_mask(64, 0.25))
+    >>> x = torch.ones(2, 64, 48, dtype=torch.complex64)
+    >>> y = physics.A(x)
+    >>> y.shape, physics.fidelity(x, y)
+    (torch.Size([2, 64, 48]), tensor([0., 0.]))
+    """
+
+    signal_dims = 2
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure: Fourier transform, then keep the sampled lines."""
+        return self._masked(fft2c(self._check(x, "image")))
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Keep the sampled lines, then transform back."""
+        return ifft2c(self._masked(self._check(y, "measurement")))
+
+    def norm(self) -> float:
+        """Return 1: the operator is a restriction of an isometry."""
+        return 1.0
+
+
+class MultiCoilMRI(Physics):
+    """Several coils: ``A x = (P F (S_c x))_c`` with sensitivity maps ``S_c``.
+
+    Parameters
+    ----------
+    mask
+        The sampled phase-encode lines.
+    maps
+        Complex sensitivities ``(..., coils, H, W)``; with ``sum_c |S_c|^2 <= 1`` the norm is at most 1.
+    axis
+        The phase-encode axis of the image, -2 or -1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ulda.physics import cartesian_mask
+    >>> maps = torch.full((4, 16, 16), 0.5, dtype=torch.complex64)
+    >>> physics = MultiCoilMRI(cartesian_mask(16, 0.5), maps)
+    >>> physics.A(torch.ones(16, 16, dtype=torch.complex64)).shape, physics.norm()
+    (torch.Size([4, 16, 16]), 1.0)
+    """
+
+    signal_dims = 3
+
+    def __init__(self, mask: Mask, maps: Tensor, axis: int = -2) -> None:
+        super().__init__(mask, axis)
+        if maps.ndim < 3 or not maps.is_complex():
+            raise UldaError(
+                f"the sensitivity maps must be complex with shape (..., coils, H, W), but they are {maps.dtype} "
+                f"with shape {tuple(maps.shape)}"
+            )
+        self.maps = self._check(maps, "array of sensitivity maps")
+
+    def A(self, x: Tensor) -> Tensor:
+        """Weight with each coil's sensitivity, transform, keep the sampled lines."""
+        x = self._check(x, "image")
+        if x.shape[-2:] != self.maps.shape[-2:]:
+            raise UldaError(
+                f"the image has shape {tuple(x.shape)}, but the sensitivity maps are for images of shape "
+                f"{tuple(self.maps.shape[-2:])}"
+            )
+        return self._masked(fft2c(self.maps * x.unsqueeze(-3)))
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Keep the sampled lines, transform back, combine the coils."""
+        y = self._check(y, "measurement")
+        if y.ndim < 3 or y.shape[-3:] != self.maps.shape[-3:]:
+            raise UldaError(
+                f"the measurement has shape {tuple(y.shape)}, but the sensitivity maps have shape "
+                f"{tuple(self.maps.shape)}; expected (..., coils, H, W)"
+            )
+        return coil_combine(ifft2c(self._masked(y)), self.maps)
+
+    def norm(self) -> float:
+        """Return the square root of the largest ``sum_c |S_c|^2`` of all pixels."""
+        power = self.maps.real.square() + self.maps.imag.square()
+        return float(power.sum(dim=-3).max().sqrt())
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the operator and its maps to a device, in place."""
+        self.maps = self.maps.to(device)
+        return super().to(device)
+
+
+def coil_combine(coil_images: Tensor, maps: Tensor) -> Tensor:
+    """Combine coil images ``(..., coils, H, W)`` with their sensitivities: ``sum_c conj(S_c) x_c``."""
+    return (maps.conj() * coil_images).sum(dim=-3)
+
+
+def root_sum_of_squares(coil_images: Tensor) -> Tensor:
+    """Combine coil images ``(..., coils, H, W)`` to a magnitude image ``(..., H, W)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> root_sum_of_squares(torch.tensor([[[3 + 0j]], [[4j]]])).item()
+    5.0
+    """
+    return (coil_images.real.square() + coil_images.imag.square()).sum(dim=-3).sqrt()
