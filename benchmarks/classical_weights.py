@@ -9,16 +9,20 @@ Run ``PYTHONPATH=src python benchmarks/classical_weights.py`` (about five minute
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ulda.baselines import Method, TotalVariation, Wavelet, ZeroFilled
 from ulda.evaluation import evaluate
 from ulda.physics import CartesianMRI, cartesian_mask, fourier_resize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
 
 DOMAINS = ("brain", "prostate", "cardiac")
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -57,9 +61,7 @@ def mean_psnr(method: Method, slices: Tensor) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description="Choose the default weights of the baselines.")
     parser.add_argument("--data", type=Path, default=SHARED_DATA, help="folder of the image domains")
     parser.add_argument("--slices", type=int, default=6, help="slices per domain")
     options = parser.parse_args(arguments)

@@ -164,11 +164,7 @@ def centred(kspace: torch.Tensor) -> torch.Tensor:
 
 def magnitude_record(item: Slice, source: str) -> Record:
     """Resize and normalise one magnitude slice."""
-    image = (
-        fourier_resize(torch.from_numpy(item.array.astype(np.float32)).to(torch.complex64), SIZE)
-        .abs()
-        .numpy()
-    )
+    image = fourier_resize(torch.from_numpy(item.array.astype(np.float32)).to(torch.complex64), SIZE).abs().numpy()
     peak = float(image.max())
     return Record(rounded(image / peak), item.subject, item.contrast, item.split, item.volume, source, peak)
 

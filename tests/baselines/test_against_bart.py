@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+
 from tests.bart import run_bart
 from tests.shared_data import shared_data_file
-
 from ulda.baselines import Method, TotalVariation, Wavelet
 from ulda.evaluation import evaluate
 from ulda.physics import CartesianMRI, cartesian_mask, fourier_resize
@@ -36,11 +36,9 @@ def real_slice(domain: str, index: int) -> Tensor:
     ("method", "options"),
     [
         pytest.param(lambda w: TotalVariation(weight=w), "-u0.01 -i100 -RT:3:0:", id="total variation"),
+        pytest.param(lambda w: Wavelet(weight=w, wavelet="db2", levels=5), "-i100 -RW:3:0:", id="wavelet db2"),
         pytest.param(
-            lambda w: Wavelet(weight=w, wavelet="db2", levels=4), "-i100 -RW:3:0:", id="wavelet db2"
-        ),
-        pytest.param(
-            lambda w: Wavelet(weight=w, wavelet="haar", levels=4),
+            lambda w: Wavelet(weight=w, wavelet="haar", levels=5),
             "-i100 --wavelet haar -RW:3:0:",
             id="wavelet haar",
         ),

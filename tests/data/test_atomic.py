@@ -21,9 +21,14 @@ def test_the_output_appears_whole(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("old")
-    with pytest.raises(KeyboardInterrupt), atomic_output(tmp_path / "out", overwrite=True) as temporary:
-        temporary.write_text("new")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with atomic_output(tmp_path / "out", overwrite=True) as temporary:
+            temporary.write_text("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "old"
 

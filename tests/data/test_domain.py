@@ -43,9 +43,7 @@ def test_round_trip(tmp_path: Path) -> None:
     domain = write(tmp_path / "d.h5", records, licence="CC0", note="für alle", normalisation="volume")
     assert len(domain) == 4
     assert domain.shape == (6, 5)
-    assert domain.header == Header(
-        "test", "magnitude", licence="CC0", note="für alle", normalisation="volume"
-    )
+    assert domain.header == Header("test", "magnitude", licence="CC0", note="für alle", normalisation="volume")
     for stored, record in zip(domain.records(), records, strict=True):
         assert np.array_equal(stored.array, record.array)
         assert (stored.subject, stored.split, stored.volume, stored.scale) == (
@@ -63,9 +61,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_kspace_becomes_an_image(tmp_path: Path) -> None:
     x = complex_normal(6, 5)
-    domain = write(
-        tmp_path / "d.h5", [Record(fft2c(x).numpy(), "s")], kind="kspace", kspace_origin="measured"
-    )
+    domain = write(tmp_path / "d.h5", [Record(fft2c(x).numpy(), "s")], kind="kspace", kspace_origin="measured")
     assert torch.allclose(domain.image(0), x, atol=1e-6)
     assert torch.allclose(domain.kspace(0), fft2c(x), atol=1e-6)
     assert domain.mask(0) is None

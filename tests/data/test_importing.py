@@ -32,9 +32,7 @@ def images(n: int, height: int = 12, width: int = 10) -> Any:
 
 def test_sizes_labels_and_scales(tmp_path: Path) -> None:
     x = images(3)
-    source = save(
-        tmp_path / "scan.npz", images=x, subject=np.array(["a", "a", "b"]), split=["train", "train", "test"]
-    )
+    source = save(tmp_path / "scan.npz", images=x, subject=np.array(["a", "a", "b"]), split=["train", "train", "test"])
     summary = import_domain([source], tmp_path / "out.h5", ImportOptions(size=(8, 8), licence="CC0"))
     domain = Domain.open(tmp_path / "out.h5")
     assert (summary.n_slices, summary.n_subjects, summary.shape) == (3, 2, (8, 8))
@@ -44,7 +42,7 @@ def test_sizes_labels_and_scales(tmp_path: Path) -> None:
     for i in range(3):
         record = domain.record(i)
         assert float(record.array.max()) == pytest.approx(1)
-        assert np.allclose(record.array * record.scale, expected[i], atol=1e-5)
+        assert np.allclose(np.multiply(record.array, record.scale), expected[i], atol=1e-5)
         assert record.source == "scan.npz"
 
 

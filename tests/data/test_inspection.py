@@ -30,9 +30,7 @@ def write_kspace(path: Path, kspace: Any, **extra: Any) -> Path:
 
 
 def messages(path: Path, severity: str) -> str:
-    return " | ".join(
-        f.message for result in inspect(path) for f in result.findings if f.severity == severity
-    )
+    return " | ".join(f.message for result in inspect(path) for f in result.findings if f.severity == severity)
 
 
 def test_healthy_kspace_has_no_complaint(tmp_path: Path) -> None:

@@ -42,9 +42,7 @@ def test_the_seed_decides() -> None:
         (["a", "a", "a"], {"train": 0.5, "test": 0.5}, "1 subjects for the 2 splits"),
     ],
 )
-def test_impossible_splits_are_clear_errors(
-    subjects: list[str], fractions: dict[str, float], message: str
-) -> None:
+def test_impossible_splits_are_clear_errors(subjects: list[str], fractions: dict[str, float], message: str) -> None:
     with pytest.raises(UldaError, match=message):
         split_by_subject(subjects, fractions)
 

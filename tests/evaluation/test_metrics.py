@@ -3,18 +3,28 @@ from __future__ import annotations
 import doctest
 import json
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from skimage.metrics import normalized_root_mse, peak_signal_noise_ratio, structural_similarity
-from tests.shared_data import shared_data_file
-from torch import Tensor
+from skimage import metrics as skimage_metrics
 
+from tests.shared_data import shared_data_file
 from ulda.errors import UldaError
 from ulda.evaluation import PER_SLICE, PER_VOLUME, Convention, evaluate, metrics, nmse, psnr, ssim
-from ulda.evaluation.metrics import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from ulda.evaluation.metrics import Window
+
+normalized_root_mse: Callable[..., float] = skimage_metrics.normalized_root_mse
+peak_signal_noise_ratio: Callable[..., float] = skimage_metrics.peak_signal_noise_ratio
+structural_similarity: Callable[..., float] = skimage_metrics.structural_similarity
 
 SHAPES = [(11, 11), (16, 24), (33, 47), (64, 64)]
 SKIMAGE_OPTIONS: dict[Window, dict[str, object]] = {
@@ -23,9 +33,7 @@ SKIMAGE_OPTIONS: dict[Window, dict[str, object]] = {
 }
 
 
-def noisy_pair(
-    shape: tuple[int, ...], scale: float = 1.0, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor]:
+def noisy_pair(shape: tuple[int, ...], scale: float = 1.0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(sum(shape))
     reference = torch.rand(shape, generator=generator, dtype=torch.float64).cumsum(-1)
     reference = scale * reference / reference.max()
@@ -34,7 +42,7 @@ def noisy_pair(
 
 
 def skimage_ssim(x: Tensor, reference: Tensor, data_range: float, window: Window) -> float:
-    """The reference value, in double precision so that only our own rounding is seen."""
+    """Return the reference value, in double precision so that only our own rounding is seen."""
     a, b = x.double().numpy(), reference.double().numpy()
     return float(structural_similarity(a, b, data_range=data_range, **SKIMAGE_OPTIONS[window]))
 
@@ -150,10 +158,7 @@ class TestEvaluate:
         prediction, target = x.numpy(), reference.numpy()
         scores = evaluate(x, reference, PER_VOLUME)
         expected_ssim = np.mean(
-            [
-                structural_similarity(t, p, data_range=target.max())
-                for t, p in zip(target, prediction, strict=True)
-            ]
+            [structural_similarity(t, p, data_range=target.max()) for t, p in zip(target, prediction, strict=True)]
         )
         expected_psnr = peak_signal_noise_ratio(target, prediction, data_range=target.max())
         expected_nmse = np.linalg.norm(target - prediction) ** 2 / np.linalg.norm(target) ** 2

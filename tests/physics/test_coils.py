@@ -29,9 +29,7 @@ def smooth_coils(n_coils: int, height: int, width: int) -> torch.Tensor:
     for c in range(n_coils):
         angle = torch.tensor(2 * torch.pi * c / n_coils, dtype=torch.float64)
         distance = (rows - 1.2 * torch.sin(angle)) ** 2 + (columns - 1.2 * torch.cos(angle)) ** 2
-        maps.append(
-            torch.polar(torch.exp(-distance / 3), rows * torch.cos(angle) + columns * torch.sin(angle))
-        )
+        maps.append(torch.polar(torch.exp(-distance / 3), rows * torch.cos(angle) + columns * torch.sin(angle)))
     stacked = torch.stack(maps)
     return stacked / root_sum_of_squares(stacked)
 
@@ -119,9 +117,7 @@ def test_real_brain_is_explained_by_its_maps() -> None:
         (torch.ones(2, 8, 8, dtype=torch.complex64), {}, "too small"),
     ],
 )
-def test_bad_calibration_data_is_a_clear_error(
-    kspace: torch.Tensor, options: dict[str, object], message: str
-) -> None:
+def test_bad_calibration_data_is_a_clear_error(kspace: torch.Tensor, options: dict[str, object], message: str) -> None:
     with pytest.raises(UldaError, match=message):
         espirit_maps(kspace, **options)  # type: ignore[arg-type]
 

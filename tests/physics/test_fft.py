@@ -44,17 +44,13 @@ def test_crop_and_pad_keep_the_origin_and_are_adjoint(h: int, w: int, new_h: int
     resized = center_crop_or_pad(x, (new_h, new_w))
     assert resized.shape == (new_h, new_w)
     assert resized[new_h // 2, new_w // 2] == x[h // 2, w // 2]
-    assert_adjoint(
-        lambda u: center_crop_or_pad(u, (new_h, new_w)), lambda v: center_crop_or_pad(v, (h, w)), x, y
-    )
+    assert_adjoint(lambda u: center_crop_or_pad(u, (new_h, new_w)), lambda v: center_crop_or_pad(v, (h, w)), x, y)
 
 
 def test_fourier_resize_samples_a_band_limited_image() -> None:
     def wave(n: int) -> torch.Tensor:
         position = (torch.arange(n, dtype=torch.float64) - n // 2) / n
-        return (0.5 + torch.cos(2 * torch.pi * 3 * position))[:, None] * torch.ones(
-            n, dtype=torch.float64
-        ) + 0j
+        return (0.5 + torch.cos(2 * torch.pi * 3 * position))[:, None] * torch.ones(n, dtype=torch.float64) + 0j
 
     assert float((fourier_resize(wave(32), (16, 16)) - wave(16)).abs().max()) < 1e-13
     assert float((fourier_resize(wave(16), (27, 27)) - wave(27)).abs().max()) < 1e-13

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 @given(st.integers(1, 400), st.floats(0.0, 0.3), st.floats(0.0, 1.0), st.integers(0, 2**31))
-def test_cartesian_mask_has_exactly_the_lines_asked_for(
-    n: int, center: float, extra: float, seed: int
-) -> None:
+def test_cartesian_mask_has_exactly_the_lines_asked_for(n: int, center: float, extra: float, seed: int) -> None:
     ratio = center + extra * (1 - center)
     if round(ratio * n) == 0:
         with pytest.raises(UldaError):
@@ -83,9 +81,7 @@ def test_random_mask_has_its_acceleration_on_average() -> None:
 
 
 @pytest.mark.parametrize(("n", "acceleration", "center"), [(320, 4, 0.08), (368, 8, 0.04), (65, 3, 0.1)])
-def test_equispaced_mask_has_equal_gaps_outside_the_centre(
-    n: int, acceleration: float, center: float
-) -> None:
+def test_equispaced_mask_has_equal_gaps_outside_the_centre(n: int, acceleration: float, center: float) -> None:
     for seed in range(20):
         mask = equispaced_mask(n, acceleration, center, seed)
         assert mask.n_sampled == pytest.approx(n / acceleration, abs=3)
@@ -153,9 +149,7 @@ def test_a_saved_mask_comes_back_whole(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "mask.json").read_text())["hash"] == mask.hash
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"hello", b"\x93NUMPY", b"PK\x03\x04broken", b"{}", b"\x89HDF\r\n\x1a\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x93NUMPY", b"PK\x03\x04broken", b"{}", b"\x89HDF\r\n\x1a\n"])
 def test_broken_mask_files_are_clear_errors(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "mask"
     path.write_bytes(content)

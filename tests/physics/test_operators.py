@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -110,20 +112,23 @@ def test_the_meta_device_is_supported() -> None:
         assert moved.fidelity_grad(x, moved.A(x)).device.type == "meta"
 
 
+_MASK = cartesian_mask(8, 0.5)
+_SINGLE = CartesianMRI(_MASK)
+_MULTI = MultiCoilMRI(_MASK, torch.ones(3, 8, 8, dtype=torch.complex64))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, m: p.A(torch.zeros(9, 8)), "mask has 8 lines"),
-        (lambda p, m: p.fidelity(torch.zeros(8, 8), torch.zeros(8, 7)), r"measurement has shape \(8, 7\)"),
-        (lambda p, m: p.measure(torch.zeros(8, 8), noise_std=-1), "negative"),
-        (lambda p, m: CartesianMRI(p.mask, axis=0), "-2 or -1"),
-        (lambda p, m: m.A(torch.zeros(8, 9)), "sensitivity maps are for images"),
-        (lambda p, m: m.A_adjoint(torch.zeros(2, 8, 8)), "expected"),
-        (lambda p, m: MultiCoilMRI(p.mask, torch.zeros(3, 8, 8)), "must be complex"),
+        (lambda: _SINGLE.A(torch.zeros(9, 8)), "mask has 8 lines"),
+        (lambda: _SINGLE.fidelity(torch.zeros(8, 8), torch.zeros(8, 7)), r"measurement has shape \(8, 7\)"),
+        (lambda: _SINGLE.measure(torch.zeros(8, 8), noise_std=-1), "negative"),
+        (lambda: CartesianMRI(_MASK, axis=0), "-2 or -1"),
+        (lambda: _MULTI.A(torch.zeros(8, 9)), "sensitivity maps are for images"),
+        (lambda: _MULTI.A_adjoint(torch.zeros(2, 8, 8)), "expected"),
+        (lambda: MultiCoilMRI(_MASK, torch.zeros(3, 8, 8)), "must be complex"),
     ],
 )
-def test_wrong_shapes_are_clear_errors(call: object, message: str) -> None:
-    mask = cartesian_mask(8, 0.5)
-    assert callable(call)
+def test_wrong_shapes_are_clear_errors(call: Callable[[], object], message: str) -> None:
     with pytest.raises(UldaError, match=message):
-        call(CartesianMRI(mask), MultiCoilMRI(mask, torch.ones(3, 8, 8, dtype=torch.complex64)))
+        call()

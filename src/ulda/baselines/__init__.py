@@ -1,4 +1,4 @@
-"""The methods `ulda` is compared with, one file each, behind one interface: ``x_hat = method(y, physics)``."""
+"""The methods `ulda` is compared with, behind one interface: ``x_hat = method(y, physics)``."""
 
 from ulda.baselines.base import Method
 from ulda.baselines.total_variation import TotalVariation

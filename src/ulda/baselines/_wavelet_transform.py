@@ -65,7 +65,7 @@ def dwt2(x: Tensor, wavelet: WaveletName, levels: int) -> tuple[Tensor, Pyramid]
     if any(side % 2**levels for side in x.shape[-2:]):
         raise UldaError(
             f"a wavelet transform of {levels} levels needs sides divisible by {2**levels}, "
-            f"but the image has {x.shape[-2]} × {x.shape[-1]} pixels"
+            f"but the image has {x.shape[-2]} by {x.shape[-1]} pixels"
         )
     details: Pyramid = []
     for _ in range(levels):
@@ -106,9 +106,7 @@ def idwt2(approximation: Tensor, details: Pyramid, wavelet: WaveletName) -> Tens
 def check_wavelet(wavelet: str, levels: int) -> None:
     """Refuse an unknown wavelet and a transform without levels."""
     if wavelet not in get_args(WaveletName):
-        raise UldaError(
-            f"the wavelet must be one of {', '.join(get_args(WaveletName))}, but it is {wavelet!r}"
-        )
+        raise UldaError(f"the wavelet must be one of {', '.join(get_args(WaveletName))}, but it is {wavelet!r}")
     if levels < 1:
         raise UldaError(f"a wavelet transform needs at least 1 level, but {levels} were asked for")
 

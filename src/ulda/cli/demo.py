@@ -53,6 +53,4 @@ def demo(
     ]
     title = f"{len(knee)} knee slices, {mask.n_sampled} of {mask.n_lines} lines, simulated k-space"
     print_table(title, ["method", "PSNR (dB)", "SSIM"], rows)
-    typer.echo(
-        f"per slice, peak 1; mean ± standard deviation; {seconds:.1f} s; pictures and numbers in {out}"
-    )
+    typer.echo(f"per slice, peak 1; mean ± standard deviation; {seconds:.1f} s; pictures and numbers in {out}")

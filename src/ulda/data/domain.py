@@ -131,9 +131,7 @@ class DomainWriter:
 
     def append(self, record: Record) -> None:
         """Write one slice; all slices of a file have one shape."""
-        array = np.ascontiguousarray(
-            record.array, np.float32 if self.header.kind == "magnitude" else np.complex64
-        )
+        array = np.ascontiguousarray(record.array, np.float32 if self.header.kind == "magnitude" else np.complex64)
         if self._shape is None:
             self._create(array.shape, record)
         elif array.shape != self._shape:
@@ -142,9 +140,7 @@ class DomainWriter:
                 "pass --size to bring all to one size, or import them into separate files"
             )
         if not np.isfinite(array).all():
-            raise UldaError(
-                f"a slice of {record.source} holds NaN or infinite values; repair or leave out that file"
-            )
+            raise UldaError(f"a slice of {record.source} holds NaN or infinite values; repair or leave out that file")
         n_slices = self._file["slices"].shape[0]
         optional = [name for name in ("target", "lines") if name in self._file]
         for name in ("slices", "scale", *LABELS, *optional):
@@ -156,9 +152,7 @@ class DomainWriter:
         for name in ("target", "lines"):
             value = getattr(record, name)
             if (value is not None) != (name in optional):
-                raise UldaError(
-                    f"some slices have a {name} and some have none ({record.source}); import them apart"
-                )
+                raise UldaError(f"some slices have a {name} and some have none ({record.source}); import them apart")
             if value is not None:
                 self._file[name][n_slices] = value
         self._stream.raise_failure()
@@ -185,9 +179,7 @@ class DomainWriter:
             self._dataset("lines", record.lines.shape, bool)
 
     def _dataset(self, name: str, shape: tuple[int, ...], dtype: Any, *, compressed: bool = False) -> None:
-        options: dict[str, Any] = (
-            {"compression": "gzip", "compression_opts": 4, "shuffle": True} if compressed else {}
-        )
+        options: dict[str, Any] = {"compression": "gzip", "compression_opts": 4, "shuffle": True} if compressed else {}
         self._file.create_dataset(
             name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(1 if shape else 256, *shape), **options
         )
@@ -256,12 +248,11 @@ class Domain:
             with h5py.File(path) as file:
                 if file.attrs.get("format") != FORMAT:
                     raise UldaError(
-                        f"{path.name} is not a domain file; make one of it with `ulda data import {path.name} --out NEW.h5`"
+                        f"{path.name} is not a domain file; "
+                        f"make one of it with `ulda data import {path.name} --out NEW.h5`"
                     )
                 if int(file.attrs["version"]) > VERSION:
-                    raise UldaError(
-                        f"{path.name} was written by a newer version of ulda; upgrade ulda to read it"
-                    )
+                    raise UldaError(f"{path.name} was written by a newer version of ulda; upgrade ulda to read it")
                 header = Header(**{key: _plain(file.attrs[key]) for key in Header.__dataclass_fields__})
                 labels = {name: tuple(value.decode() for value in file[name][()]) for name in LABELS}
         except FileNotFoundError as error:
@@ -288,14 +279,10 @@ class Domain:
         column = self.labels[name]
         return tuple(column[i] for i in self.indices)
 
-    def select(
-        self, *, split: str | None = None, subject: str | None = None, contrast: str | None = None
-    ) -> Domain:
+    def select(self, *, split: str | None = None, subject: str | None = None, contrast: str | None = None) -> Domain:
         """Keep the slices with the given labels."""
         wanted = {"split": split, "subject": subject, "contrast": contrast}
-        keep = [
-            i for i in self.indices if all(v is None or self.labels[k][i] == v for k, v in wanted.items())
-        ]
+        keep = [i for i in self.indices if all(v is None or self.labels[k][i] == v for k, v in wanted.items())]
         return replace(self, indices=tuple(keep))
 
     def take(self, positions: Sequence[int]) -> Domain:
@@ -344,9 +331,7 @@ class Domain:
     def kspace(self, position: int) -> Tensor:
         """Return the measured k-space of one slice, ``(H, W)`` or ``(coils, H, W)``."""
         if self.header.kind != "kspace":
-            raise UldaError(
-                f"the domain {self.name} holds images, not measured k-space; simulate it with ulda.physics"
-            )
+            raise UldaError(f"the domain {self.name} holds images, not measured k-space; simulate it with ulda.physics")
         return torch.from_numpy(self.record(position).array)
 
     def mask(self, position: int) -> Mask | None:

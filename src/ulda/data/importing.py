@@ -254,14 +254,14 @@ def _peak(item: Slice) -> float:
 def _record(item: Slice, scale: float) -> Record:
     divisor = np.float32(scale)
     return Record(
-        array=np.asarray(item.array / divisor),
+        array=np.divide(item.array, divisor),
         subject=item.subject,
         contrast=item.contrast,
         split=item.split,
         volume=item.volume,
         source=item.source,
         scale=scale,
-        target=None if item.target is None else np.asarray(item.target / divisor, dtype=np.float32),
+        target=None if item.target is None else np.divide(item.target, divisor, dtype=np.float32),
         lines=item.lines,
     )
 
@@ -283,7 +283,5 @@ def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
 def _readable(error: OSError, out: Path) -> UldaError:
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if error.errno in full or any(f"errno = {code}" in str(error) for code in full):
-        return UldaError(
-            f"the disk is full (or a quota is reached) while writing {out.name}; nothing was left behind"
-        )
+        return UldaError(f"the disk is full (or a quota is reached) while writing {out.name}; nothing was left behind")
     return UldaError(f"cannot write {out.name}: {error.strerror or str(error).splitlines()[0]}")

@@ -99,9 +99,7 @@ def inspect(
     return [_inspect_one(file, reader, kind, progress) for file, reader in found]
 
 
-def _inspect_one(
-    path: Path, reader: Reader, kind: KindChoice, progress: Callable[[int], None] | None
-) -> Inspection:
+def _inspect_one(path: Path, reader: Reader, kind: KindChoice, progress: Callable[[int], None] | None) -> Inspection:
     description: Description | None = None
     tally = _Tally()
     findings: list[Finding] = []
@@ -173,9 +171,7 @@ def _findings(
     borders: tuple[int, int, int, int] | None,
 ) -> Iterator[Finding]:
     if tally.n_nonfinite:
-        yield Finding(
-            "error", f"{tally.n_nonfinite} values in {tally.n_bad_slices} slices are NaN or infinite"
-        )
+        yield Finding("error", f"{tally.n_nonfinite} values in {tally.n_bad_slices} slices are NaN or infinite")
     if len(tally.sizes) > 1:
         sizes = ", ".join(" x ".join(map(str, size)) for size in sorted(tally.sizes))
         yield Finding("warning", f"the slices have different sizes ({sizes}); import them with --size")
@@ -226,5 +222,5 @@ def _center_findings(center: tuple[int, int], energy: NDArray[np.float64]) -> It
     else:
         yield Finding(
             "error",
-            f"the most energetic sample is at {center}, far from the centre {expected}; is this really centred k-space?",
+            f"the most energetic sample is at {center}, far from the centre {expected}; is this centred k-space?",
         )

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ulda.data.domain import Domain
 
 
-def write_splits(
-    domain: Domain, assignment: Mapping[str, str], out: Path, *, overwrite: bool = False
-) -> None:
+def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, overwrite: bool = False) -> None:
     """Write a copy of the domain file whose splits follow `assignment`, subject by subject.
 
     The copy is whole or absent; `out` may be the domain's own path.

@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def smooth_phase(
-    shape: tuple[int, int], seed: int, strength: float = np.pi, degree: int = 3
-) -> NDArray[np.float32]:
+def smooth_phase(shape: tuple[int, int], seed: int, strength: float = np.pi, degree: int = 3) -> NDArray[np.float32]:
     """Draw a smooth phase ``(H, W)`` in radians: a random cosine series of low degree.
 
     Parameters

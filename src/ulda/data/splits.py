@@ -41,9 +41,7 @@ def check_leakage(subjects: Sequence[str], splits: Sequence[str]) -> None:
         )
 
 
-def split_by_subject(
-    subjects: Sequence[str], fractions: Mapping[str, float], seed: int = 0
-) -> dict[str, str]:
+def split_by_subject(subjects: Sequence[str], fractions: Mapping[str, float], seed: int = 0) -> dict[str, str]:
     """Assign each subject to a split so that the slice counts come close to the fractions.
 
     Subjects are visited in random order, the largest gap to its fraction takes the next one. Every split
@@ -54,13 +52,9 @@ def split_by_subject(
     >>> split_by_subject(["a", "a", "b", "c"], {"train": 0.5, "test": 0.5}, seed=1)
     {'a': 'train', 'b': 'test', 'c': 'test'}
     """
-    if any(not 0 <= f <= 1 for f in fractions.values()) or not math.isclose(
-        sum(fractions.values()), 1, abs_tol=1e-6
-    ):
+    if any(not 0 <= f <= 1 for f in fractions.values()) or not math.isclose(sum(fractions.values()), 1, abs_tol=1e-6):
         given = ", ".join(f"{name} {value:g}" for name, value in fractions.items())
-        raise UldaError(
-            f"the fractions of the splits must be between 0 and 1 and add up to 1, but they are {given}"
-        )
+        raise UldaError(f"the fractions of the splits must be between 0 and 1 and add up to 1, but they are {given}")
     wanted = [name for name, value in fractions.items() if value > 0]
     counts: dict[str, int] = defaultdict(int)
     for subject in subjects:

@@ -105,9 +105,7 @@ def compare(
     for start in range(0, len(domain), batch_size):
         chosen = range(start, min(start + batch_size, len(domain)))
         images = torch.stack([image / image.abs().max() for image in domain.take(chosen).images()])
-        y = torch.stack(
-            [physics.measure(x, noise_std, seed + i) for i, x in zip(chosen, images, strict=True)]
-        )
+        y = torch.stack([physics.measure(x, noise_std, seed + i) for i, x in zip(chosen, images, strict=True)])
         references.append(images.abs())
         for name, method in methods.items():
             found[name].append(method(y, physics).abs())

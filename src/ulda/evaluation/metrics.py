@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import avg_pool2d, conv2d
 
 from ulda.errors import UldaError
 
@@ -117,8 +117,8 @@ def ssim(x: Tensor, reference: Tensor, *, data_range: float | Tensor, window: Wi
     size = _WINDOW_SIZE[window]
     if min(x.shape[-2:]) < size:
         raise UldaError(
-            f"SSIM with the {window} window needs images of at least {size} × {size} pixels, "
-            f"but these have {x.shape[-2]} × {x.shape[-1]}"
+            f"SSIM with the {window} window needs images of at least {size} by {size} pixels, "
+            f"but these have {x.shape[-2]} by {x.shape[-1]}"
         )
     peak = _as_data_range(data_range, x)[..., None, None]
     a, b = x.double(), reference.double()
@@ -241,9 +241,7 @@ def _check_pair(x: Tensor, reference: Tensor) -> None:
         if image.is_complex():
             raise UldaError("the metrics compare magnitudes, but an image is complex; take its .abs() first")
         if not image.is_floating_point():
-            raise UldaError(
-                f"the metrics need floating-point images, but one is {image.dtype}; call .float() first"
-            )
+            raise UldaError(f"the metrics need floating-point images, but one is {image.dtype}; call .float() first")
     if x.shape != reference.shape or x.ndim < 2:
         raise UldaError(
             "the image and its reference must have one shape (..., H, W), "
@@ -252,7 +250,7 @@ def _check_pair(x: Tensor, reference: Tensor) -> None:
 
 
 def _as_data_range(data_range: float | Tensor, x: Tensor) -> Tensor:
-    """The data range in double precision, checked to be positive."""
+    """Return the data range in double precision, checked to be positive."""
     peak = torch.as_tensor(data_range, dtype=torch.float64, device=x.device)
     if (peak <= 0).any():
         raise UldaError("the data range must be positive; is the reference image zero everywhere?")
@@ -272,14 +270,14 @@ def _normalised_error(x: Tensor, reference: Tensor, axes: tuple[int, ...]) -> Te
 
 
 def _local_means(maps: Tensor, window: Window) -> Tensor:
-    """Weighted means over every window inside the image: ``(..., H, W) -> (..., H - size + 1, W - size + 1)``."""
+    """Average over every window inside the image: a side of H pixels becomes H - size + 1 means."""
     size = _WINDOW_SIZE[window]
     batch = maps.reshape(-1, 1, *maps.shape[-2:])
     if window == "uniform":
-        means = F.avg_pool2d(batch, size, stride=1)
+        means = avg_pool2d(batch, size, stride=1)
     else:
         offset = torch.arange(size, dtype=maps.dtype, device=maps.device) - size // 2
         weights = torch.exp(-0.5 * (offset / _GAUSSIAN_SIGMA) ** 2)
         weights = weights / weights.sum()
-        means = F.conv2d(F.conv2d(batch, weights.view(1, 1, -1, 1)), weights.view(1, 1, 1, -1))
+        means = conv2d(conv2d(batch, weights.view(1, 1, -1, 1)), weights.view(1, 1, 1, -1))
     return means.reshape(*maps.shape[:-2], *means.shape[-2:])

@@ -127,9 +127,7 @@ def _pixelwise_gram(kernels: Tensor, shape: tuple[int, int]) -> Tensor:
 
 def _pad_or_alias(correlation: Tensor, shape: tuple[int, int]) -> Tensor:
     if min(shape) < correlation.shape[-1]:
-        raise UldaError(
-            f"images of shape {shape} are too small for the calibration patches; lower kernel_size"
-        )
+        raise UldaError(f"images of shape {shape} are too small for the calibration patches; lower kernel_size")
     return center_crop_or_pad(correlation, shape)
 
 

@@ -220,9 +220,7 @@ def mask_from_array(array: NDArray[np.generic], where: str = "the array") -> Mas
         elif (values == values[:1, :]).all():
             values = values[0]
         else:
-            raise UldaError(
-                f"the mask in {where} is not made of whole lines; only Cartesian line masks are supported"
-            )
+            raise UldaError(f"the mask in {where} is not made of whole lines; only Cartesian line masks are supported")
     if values.ndim != 1 or values.size < 1:
         raise UldaError(f"the mask in {where} has shape {np.shape(array)}; expected one entry per line")
     return _mask(values, "file", None)
@@ -268,8 +266,8 @@ def _check_acceleration(n_lines: int, acceleration: float, center: float) -> int
     n_center = round(center * n_lines)
     if n_lines / acceleration < n_center:
         raise UldaError(
-            f"an acceleration of {acceleration:g} leaves {n_lines / acceleration:.1f} of {n_lines} lines, fewer than the "
-            f"{n_center} centre lines; lower the acceleration or the centre fraction"
+            f"an acceleration of {acceleration:g} leaves {n_lines / acceleration:.1f} of {n_lines} lines, fewer than "
+            f"the {n_center} centre lines; lower the acceleration or the centre fraction"
         )
     return n_center
 

@@ -101,7 +101,8 @@ class Physics(ABC):
     def _check(self, tensor: Tensor, what: str) -> Tensor:
         if tensor.ndim < 2 or tensor.shape[self.axis] != self.mask.n_lines:
             raise UldaError(
-                f"the {what} has shape {tuple(tensor.shape)}, but the mask has {self.mask.n_lines} lines on axis {self.axis}"
+                f"the {what} has shape {tuple(tensor.shape)}, but the mask has {self.mask.n_lines} lines "
+                f"on axis {self.axis}"
             )
         return tensor if tensor.is_complex() else torch.complex(tensor, torch.zeros_like(tensor))
 

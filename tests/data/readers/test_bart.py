@@ -72,9 +72,7 @@ def test_slices_echoes_and_coils_land_where_they_belong(tmp_path: Path) -> None:
     path = write_cfl(tmp_path / "a", data)
     slices = list(BartReader().slices(path, "kspace"))
     assert [item.contrast for item in slices] == ["te0"] * 4 + ["te1"] * 4
-    np.testing.assert_array_equal(
-        slices[6].array, data[:, :, 0, :, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2].transpose(2, 0, 1)
-    )
+    np.testing.assert_array_equal(slices[6].array, data[:, :, 0, :, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2].transpose(2, 0, 1))
     assert BartReader().describe(path, "kspace").n_slices == 8
 
 

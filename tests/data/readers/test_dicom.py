@@ -58,7 +58,7 @@ def dataset(path: Path, pixels: NDArray[np.uint16], syntax: str = ExplicitVRLitt
     return header
 
 
-def save(header: FileDataset, path: Path, **elements: Any) -> Path:  # noqa: ANN401 - any element
+def save(header: FileDataset, path: Path, **elements: Any) -> Path:
     for keyword, value in elements.items():
         setattr(header, keyword, value)
     header.save_as(path, enforce_file_format=True)
@@ -214,7 +214,4 @@ def test_without_pydicom_the_command_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(MissingExtraError) as caught:
         list(find_reader(path).slices(path))
-    assert (
-        str(caught.value)
-        == 'reading DICOM needs an optional library; install it with: pip install "ulda[dicom]"'
-    )
+    assert str(caught.value) == 'reading DICOM needs an optional library; install it with: pip install "ulda[dicom]"'

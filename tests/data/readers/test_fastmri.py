@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import h5py
 import numpy as np
 import pytest
-from tests.shared_data import shared_data_file
 
+from tests.shared_data import shared_data_file
 from ulda.data.readers import find_reader
 from ulda.data.readers.fastmri import FastMRIReader
 from ulda.errors import UldaError
@@ -85,9 +85,7 @@ def test_a_user_block_before_the_signature_is_found(tmp_path: Path) -> None:
         ({"data": kspace_of(2, 4, 4), "other": np.ones(3)}, "it holds data, other"),
     ],
 )
-def test_wrong_contents_are_named(
-    tmp_path: Path, datasets: dict[str, NDArray[np.generic]], message: str
-) -> None:
+def test_wrong_contents_are_named(tmp_path: Path, datasets: dict[str, NDArray[np.generic]], message: str) -> None:
     path = write(tmp_path / "bad.h5", **datasets)
     with pytest.raises(UldaError, match=message):
         list(FastMRIReader().slices(path))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-from tests.shared_data import shared_data_file
 
+from tests.shared_data import shared_data_file
 from ulda.data.readers.guess import central_energy, guess_kind
 
 CROPS = [(slice(None), slice(None)), (slice(1, None), slice(None)), (slice(None), slice(0, -1))]
@@ -13,9 +13,7 @@ DOMAINS = ["brain.npz", "prostate.npz", "cardiac.npz", "knee.npz", "natural.npz"
 
 @pytest.mark.parametrize("crop", CROPS)
 @pytest.mark.parametrize("name", ["lowfield_brain/patient0_FLAIR.h5", "lowfield_brain/patient3_GRE.h5"])
-def test_measured_low_field_kspace_is_kspace_and_its_image_an_image(
-    name: str, crop: tuple[slice, slice]
-) -> None:
+def test_measured_low_field_kspace_is_kspace_and_its_image_an_image(name: str, crop: tuple[slice, slice]) -> None:
     with h5py.File(shared_data_file(name)) as file:
         for kspace in file["kspace"][:]:
             cut = kspace[crop]

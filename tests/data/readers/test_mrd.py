@@ -236,9 +236,7 @@ def test_without_ismrmrd_the_command_is_named(tmp_path: Path, monkeypatch: pytes
 
 @needs_generator
 @pytest.mark.parametrize("acceleration", [1, 2])
-def test_generated_shepp_logan_reconstructs_to_the_phantom_in_the_file(
-    tmp_path: Path, acceleration: int
-) -> None:
+def test_generated_shepp_logan_reconstructs_to_the_phantom_in_the_file(tmp_path: Path, acceleration: int) -> None:
     assert GENERATOR is not None
     path = tmp_path / "phantom.h5"
     options = ["-m", "64", "-c", "4", "-n", "0.001", "-a", str(acceleration), "-C", "-o", str(path)]

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 nibabel: Any = untyped_nibabel
 
 
-def write(
-    path: Path, data: NDArray[np.generic], zooms: tuple[float, ...] = (1, 1, 1), *, version: int = 1
-) -> Path:
+def write(path: Path, data: NDArray[np.generic], zooms: tuple[float, ...] = (1, 1, 1), *, version: int = 1) -> Path:
     kind = nibabel.Nifti1Image if version == 1 else nibabel.Nifti2Image
     image = kind(data, np.diag([*zooms, 1]))
     image.to_filename(path)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.shared_data import shared_data_file
 
+from tests.shared_data import shared_data_file
 from ulda.data.readers import find_reader
 from ulda.data.readers.numpy_files import NpyReader, NpzReader
 from ulda.errors import UldaError
@@ -144,9 +144,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
 def test_zip_bomb_is_refused_without_expanding_it(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "|u1", "fortran_order": False, "shape": (100, 1024, 1024)}
-    )
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (100, 1024, 1024)})
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("images.npy", "w") as member,

@@ -33,9 +33,7 @@ def test_colour_becomes_luminance(tmp_path: Path) -> None:
     colours = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [10, 10, 10]]], np.uint8)
     Image.fromarray(colours).save(tmp_path / "a.png")
     (item,) = PicturesReader().slices(tmp_path / "a.png")
-    np.testing.assert_allclose(
-        np.asarray(item.array, np.float32), [[76.245, 149.685], [29.07, 10]], rtol=1e-5
-    )
+    np.testing.assert_allclose(np.asarray(item.array, np.float32), [[76.245, 149.685], [29.07, 10]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "LA", "1"])
@@ -74,9 +72,7 @@ def test_pages_of_a_tiff(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pixels", [8, 5])
-def test_decompression_bombs_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: int
-) -> None:
+def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: int) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
     # Pillow warns above the limit and raises above twice the limit; 16 pixels are 2 and 3.2 times.
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)

@@ -60,9 +60,7 @@ def test_content_decides_not_the_suffix(tmp_path: Path) -> None:
         ("a.hdr", b"# Dimensions\n4 4\n", "a .cfl and a .hdr side by side"),
     ],
 )
-def test_unrecognised_files_say_what_they_look_like(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_unrecognised_files_say_what_they_look_like(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UldaError, match=message):

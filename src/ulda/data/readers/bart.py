@@ -61,9 +61,7 @@ class BartReader(Reader):
         extra = _contrast_dimensions(data.shape)
         n_slices = math.prod((data.shape[PHS2], data.shape[SLICE], *(data.shape[axis] for axis in extra)))
         names = {DIMENSION_NAMES[axis]: str(size) for axis, size in enumerate(data.shape) if size > 1}
-        return Description(
-            self.name, resolved, n_slices, shape if coils == 1 else (coils, *shape), "complex64", names
-        )
+        return Description(self.name, resolved, n_slices, shape if coils == 1 else (coils, *shape), "complex64", names)
 
     def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Read one slice at a time; k-space with several PHS2 partitions one volume at a time."""
@@ -73,9 +71,7 @@ class BartReader(Reader):
         stem = _stem(path)
         with reading(path, self.name):
             for where in itertools.product(*(range(data.shape[axis]) for axis in extra)):
-                contrast = "-".join(
-                    f"{DIMENSION_NAMES[axis]}{at}" for axis, at in zip(extra, where, strict=True)
-                )
+                contrast = "-".join(f"{DIMENSION_NAMES[axis]}{at}" for axis, at in zip(extra, where, strict=True))
                 fixed = dict(zip(extra, where, strict=True))
                 for index in range(data.shape[SLICE]):
                     for plane in _planes(path, _volume(data, fixed | {SLICE: index}), resolved):
@@ -144,9 +140,7 @@ def _contrast_dimensions(shape: tuple[int, ...]) -> list[int]:
 
 def _volume(data: NDArray[np.complex64], fixed: dict[int, int]) -> NDArray[np.complex64]:
     """Cut one volume out of the memory map: ``(PHS2, coils, READ, PHS1)``, not yet read."""
-    index = tuple(
-        slice(None) if axis in (READ, PHS1, PHS2, COIL) else fixed.get(axis, 0) for axis in range(data.ndim)
-    )
+    index = tuple(slice(None) if axis in (READ, PHS1, PHS2, COIL) else fixed.get(axis, 0) for axis in range(data.ndim))
     return data[index].transpose(2, 3, 0, 1)
 
 

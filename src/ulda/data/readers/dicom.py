@@ -143,12 +143,10 @@ def _along_normal(frames: list[_Frame]) -> list[_Frame]:
     return sorted(frames, key=lambda frame: (frame.position, frame.instance, frame.file.name, frame.index))
 
 
-def _frames(file: Path, header: Any) -> Iterator[_Frame]:  # noqa: ANN401 - elements vary in type
+def _frames(file: Path, header: Any) -> Iterator[_Frame]:
     photometric = str(header.get("PhotometricInterpretation", "MONOCHROME2"))
     if int(header.get("SamplesPerPixel", 1)) != 1 or photometric not in GREY:
-        raise UldaError(
-            f"{file} is a colour picture ({photometric}); expected grey MR images, so leave it out."
-        )
+        raise UldaError(f"{file} is a colour picture ({photometric}); expected grey MR images, so leave it out.")
     series = str(header.get("SeriesInstanceUID", ""))
     identifier = str(header.get("PatientID") or header.get("StudyInstanceUID") or series)
     n_frames = int(header.get("NumberOfFrames") or 1)
@@ -178,7 +176,7 @@ def _frames(file: Path, header: Any) -> Iterator[_Frame]:  # noqa: ANN401 - elem
         )
 
 
-def _or(value: Any, default: float) -> Any:  # noqa: ANN401
+def _or(value: Any, default: float) -> Any:
     return default if value is None else value
 
 
@@ -189,7 +187,7 @@ class _Lookup:
     header: Any
     index: int
 
-    def get(self, group: str, keyword: str) -> Any:  # noqa: ANN401
+    def get(self, group: str, keyword: str) -> Any:
         per_frame = self.header.get("PerFrameFunctionalGroupsSequence")
         shared = self.header.get("SharedFunctionalGroupsSequence")
         places = [per_frame[self.index]] if per_frame and self.index < len(per_frame) else []

@@ -82,11 +82,9 @@ class FastMRIReader(Reader):
                 )
 
 
-def _kspace(path: Path, file: Any) -> Any:  # noqa: ANN401 - h5py has no types
+def _kspace(path: Path, file: Any) -> Any:
     if "kspace" not in file:
-        raise UldaError(
-            f"{path} has no dataset 'kspace', which fastMRI HDF5 needs; it holds {some_of(list(file))}."
-        )
+        raise UldaError(f"{path} has no dataset 'kspace', which fastMRI HDF5 needs; it holds {some_of(list(file))}.")
     kspace = file["kspace"]
     if kspace.ndim not in (3, 4) or 0 in kspace.shape:
         raise UldaError(
@@ -98,7 +96,7 @@ def _kspace(path: Path, file: Any) -> Any:  # noqa: ANN401 - h5py has no types
     return kspace
 
 
-def _target(path: Path, file: Any, n_slices: int) -> Any:  # noqa: ANN401 - h5py has no types
+def _target(path: Path, file: Any, n_slices: int) -> Any:
     name = next((name for name in TARGETS if name in file), None)
     if name is None:
         return None
@@ -110,7 +108,7 @@ def _target(path: Path, file: Any, n_slices: int) -> Any:  # noqa: ANN401 - h5py
     return target
 
 
-def _mask(path: Path, file: Any, n_lines: int) -> NDArray[np.bool_] | None:  # noqa: ANN401
+def _mask(path: Path, file: Any, n_lines: int) -> NDArray[np.bool_] | None:
     if "mask" not in file:
         return None
     mask = np.asarray(file["mask"]).squeeze().astype(bool)

@@ -70,9 +70,7 @@ class Matlab5Reader(Reader):
         with reading(path, self.name):
             return name, np.asarray(io.loadmat(path, variable_names=[name])[name])
 
-    def _kind(
-        self, path: Path, name: str, array: NDArray[np.generic], stack: Stack, kind: KindChoice
-    ) -> Kind:
+    def _kind(self, path: Path, name: str, array: NDArray[np.generic], stack: Stack, kind: KindChoice) -> Kind:
         def middle() -> NDArray[np.generic]:
             return array if array.ndim == 2 else array[stack.n_slices // 2]
 
@@ -101,7 +99,7 @@ class Matlab73Reader(Reader):
             for index in range(stack.n_slices):
                 yield bare_slice(path, convert(_plane(dataset, index), resolved), resolved)
 
-    def _choose(self, path: Path, file: Any, kind: KindChoice) -> tuple[str, Any, Stack, Kind]:  # noqa: ANN401
+    def _choose(self, path: Path, file: Any, kind: KindChoice) -> tuple[str, Any, Stack, Kind]:
         shapes = {
             name: tuple(node.shape[::-1])
             for name, node in file.items()
@@ -122,7 +120,7 @@ def _is_image_shape(shape: tuple[int, ...]) -> bool:
     return sum(size > 1 for size in shape) >= 2
 
 
-def _is_numeric(node: Any) -> bool:  # noqa: ANN401 - h5py has no types
+def _is_numeric(node: Any) -> bool:
     if not hasattr(node, "shape") or "MATLAB_empty" in node.attrs:
         return False
     if "MATLAB_class" in node.attrs and text(node.attrs["MATLAB_class"]) not in NUMERIC_CLASSES:
@@ -137,7 +135,7 @@ def _dtype(stored: np.dtype[np.generic]) -> np.dtype[np.generic]:
     return stored
 
 
-def _plane(dataset: Any, index: int) -> NDArray[np.generic]:  # noqa: ANN401 - h5py has no types
+def _plane(dataset: Any, index: int) -> NDArray[np.generic]:
     stored = np.asarray(dataset[...] if dataset.ndim == 2 else dataset[..., index])
     if stored.dtype.names:
         stored = (stored["real"] + 1j * stored["imag"]).astype(_dtype(stored.dtype))
@@ -147,6 +145,4 @@ def _plane(dataset: Any, index: int) -> NDArray[np.generic]:  # noqa: ANN401 - h
 def _description(
     form: str, kind: Kind, name: str, shape: tuple[int, ...], stack: Stack, dtype: np.dtype[np.generic]
 ) -> Description:
-    return Description(
-        form, kind, stack.n_slices, stack.slice_shape, str(dtype), {"variable": name}, notes_on(shape)
-    )
+    return Description(form, kind, stack.n_slices, stack.slice_shape, str(dtype), {"variable": name}, notes_on(shape))

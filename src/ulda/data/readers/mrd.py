@@ -189,9 +189,7 @@ class _Scan:
         for at in members:
             counters = self.heads["idx"][at]
             line = int(counters["kspace_encode_step_1"]) - space.phase_centre + space.n_phase // 2
-            partition = (
-                int(counters["kspace_encode_step_2"]) - space.partition_centre + space.n_partitions // 2
-            )
+            partition = int(counters["kspace_encode_step_2"]) - space.partition_centre + space.n_partitions // 2
             if not (0 <= line < space.n_phase and 0 <= partition < space.n_partitions):
                 raise UldaError(
                     f"{self.path} has a line at step {int(counters['kspace_encode_step_1'])}, "
@@ -262,7 +260,7 @@ def _scan(path: Path, name: str) -> Iterator[_Scan]:
         yield _Scan(path, acquisitions, heads, imaging, xml, _bit(ismrmrd.ACQ_IS_REVERSE))
 
 
-def _groups(file: Any) -> list[str]:  # noqa: ANN401 - h5py has no types
+def _groups(file: Any) -> list[str]:
     return [
         name
         for name, node in file.items()
@@ -270,7 +268,7 @@ def _groups(file: Any) -> list[str]:  # noqa: ANN401 - h5py has no types
     ]
 
 
-def _dtype_of(group: Any, name: str) -> np.dtype[np.generic]:  # noqa: ANN401
+def _dtype_of(group: Any, name: str) -> np.dtype[np.generic]:
     dtype: np.dtype[np.generic] = getattr(group.get(name), "dtype", np.dtype(float))
     return dtype
 
@@ -280,7 +278,7 @@ def _bit(flag: int) -> int:
     return 1 << (flag - 1)
 
 
-def _is_imaging(ismrmrd: Any, flags: NDArray[np.uint64]) -> NDArray[np.bool_]:  # noqa: ANN401
+def _is_imaging(ismrmrd: Any, flags: NDArray[np.uint64]) -> NDArray[np.bool_]:
     skipped = 0
     for name in NOT_IMAGING:
         if hasattr(ismrmrd, name):

@@ -85,7 +85,7 @@ class NiftiReader(Reader):
                     )
 
 
-def _load(path: Path) -> Any:  # noqa: ANN401 - nibabel is untyped here
+def _load(path: Path) -> Any:
     try:
         import nibabel
     except ImportError as error:
@@ -94,15 +94,13 @@ def _load(path: Path) -> Any:  # noqa: ANN401 - nibabel is untyped here
     return nibabel.load(path, keep_file_open=True)
 
 
-def _shape(path: Path, image: Any) -> tuple[int, ...]:  # noqa: ANN401
+def _shape(path: Path, image: Any) -> tuple[int, ...]:
     """Give the shape with trailing axes of length one removed, two to four axes long."""
     shape = tuple(int(size) for size in image.shape)
     while len(shape) > 3 and shape[-1] == 1:
         shape = shape[:-1]
     if not 2 <= len(shape) <= 4 or 0 in shape:
-        raise UldaError(
-            f"{path} holds an image of shape {image.shape}; expected two to four axes, none empty."
-        )
+        raise UldaError(f"{path} holds an image of shape {image.shape}; expected two to four axes, none empty.")
     return shape
 
 
@@ -122,7 +120,7 @@ def _slice_axis(shape: tuple[int, ...], zooms: tuple[float, ...]) -> int | None:
     return min(coarse, key=lambda axis: (shape[axis], -axis))
 
 
-def _kind(path: Path, image: Any, kind: KindChoice) -> Kind:  # noqa: ANN401
+def _kind(path: Path, image: Any, kind: KindChoice) -> Kind:
     """NIfTI is a format for images: complex data is a complex image unless the user says otherwise."""
     dtype = image.get_data_dtype()
     check_numeric(path, dtype)
@@ -137,7 +135,7 @@ def _kind(path: Path, image: Any, kind: KindChoice) -> Kind:  # noqa: ANN401
 
 def _planes(
     path: Path,
-    image: Any,  # noqa: ANN401
+    image: Any,
     shape: tuple[int, ...],
     axis: int | None,
     volume: int,

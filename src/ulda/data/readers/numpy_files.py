@@ -204,11 +204,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Mem
 
 
 def _main_member(path: Path, archive: zipfile.ZipFile, kind: KindChoice) -> _Member:
-    infos = {
-        info.filename.removesuffix(".npy"): info
-        for info in archive.infolist()
-        if info.filename.endswith(".npy")
-    }
+    infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
     known: list[str] = [name for name in ("images", "kspace") if name in infos]
     names = known or [name for name in infos if name not in LABELS]
     members = {name: _member(path, archive, infos[name]) for name in names}
@@ -271,7 +267,6 @@ def _labels(path: Path, archive: zipfile.ZipFile, n_slices: int) -> dict[str, li
         with archive.open(info) as stream:
             values = npy_format.read_array(stream, allow_pickle=False)
         labels[label] = [
-            value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-            for value in values.tolist()
+            value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values.tolist()
         ]
     return labels

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ulda.baselines import ZeroFilled
+from ulda.data import Domain, demo
+from ulda.errors import UldaError
+from ulda.evaluation import compare, save_panel
+from ulda.physics import CartesianMRI, cartesian_mask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def knee() -> Domain:
+    return demo("knee").take([3, 12, 20])
+
+
+def test_scores_are_those_of_the_reconstructions(knee: Domain) -> None:
+    mask = cartesian_mask(128, 0.3, seed=1)
+    seen: list[tuple[int, int]] = []
+    result = compare({"zf": ZeroFilled()}, knee, mask, batch_size=2, progress=lambda *at: seen.append(at))
+    physics = CartesianMRI(mask)
+    for i in range(3):
+        x = knee.image(i)
+        error = physics.A_adjoint(physics.A(x)).abs() - x.abs()
+        assert float(result.scores["zf"].psnr[i]) == pytest.approx(-10 * float(error.square().mean().log10()), abs=1e-3)
+    assert result.summary()[0]["psnr"] == pytest.approx(float(result.scores["zf"].psnr.mean()))
+    assert result.as_dict()["mask"]["hash"] == mask.hash
+    assert seen == [(2, 3), (3, 3)]
+
+
+def test_noise_lowers_the_score(knee: Domain) -> None:
+    mask = cartesian_mask(128, 0.3, seed=1)
+    clean = compare({"zf": ZeroFilled()}, knee, mask)
+    noisy = compare({"zf": ZeroFilled()}, knee, mask, noise_std=0.1)
+    assert (noisy.scores["zf"].psnr < clean.scores["zf"].psnr).all()
+
+
+def test_panel_shows_images_and_errors(knee: Domain, tmp_path: Path) -> None:
+    result = compare({"zf": ZeroFilled()}, knee, cartesian_mask(128, 0.3, seed=1))
+    save_panel(result, 1, tmp_path / "panel.png", tile=128)
+    with Image.open(tmp_path / "panel.png") as picture:
+        pixels = np.asarray(picture)
+    tile = pixels[8 + 34 : 8 + 34 + 128, 8 : 8 + 128]
+    expected = torch.round(255 * result.reference[1]).numpy()
+    assert np.abs(tile - expected).max() <= 1
+
+
+def test_unsuitable_domains_are_clear_errors(knee: Domain) -> None:
+    with pytest.raises(UldaError, match="no slices"):
+        compare({"zf": ZeroFilled()}, knee.take([]), cartesian_mask(128, 0.3))
+    with pytest.raises(UldaError, match="4 coils"):
+        compare({"zf": ZeroFilled()}, demo("brain-multicoil"), cartesian_mask(224, 0.3))
