@@ -86,6 +86,11 @@ def test_a_split_table_is_checked(tmp_path: Path, cli: Cli) -> None:
     assert cli("data", "split", out, "--table", table, "--out", tmp_path / "b.h5")[0] == 0
     assert Domain.open(tmp_path / "b.h5").label("split") == ("train", "train", "test", "test", "val", "val")
     assert set(Domain.open(out).label("split")) == {""}
+    table.write_text("subject,split\ns0,trian\ns1,test\ns2,val\n")
+    assert "the split 'trian' in table.csv is unknown" in cli("data", "split", out, "--table", table)[2]
+    table.write_text("\ufeffsubject,split\ns0,train\ns1\ns2,val\n")
+    assert cli("data", "split", out, "--table", table)[0] == 0
+    assert Domain.open(out).label("split") == ("train", "train", "", "", "val", "val")
 
 
 def test_leakage_across_files_is_refused(tmp_path: Path, cli: Cli) -> None:
@@ -183,6 +188,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path, cli
     [
         (("data", "import", "x.npy", "--out", "no/such/folder/a.h5"), "x.npy"),
         (("data", "import", "x.npy", "--out", "a.h5", "--size", "big"), "--size must be"),
+        (("data", "import", "x.npy", "--out", "a.h5", "--size", "1000000"), "--size must be"),
         (("data", "split", "x.h5"), "no file x.h5"),
         (("demo", "--ratio", "2"), "sampling ratio"),
     ],
@@ -196,6 +202,20 @@ def test_wrong_arguments_are_one_sentence(
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("data", "import", "x.npy", "--out", "a.h5", "--phase-seed", "-1"),
+        ("data", "split", "x.h5", "--seed", "-1"),
+        ("demo", "--seed", "-1"),
+    ],
+)
+def test_negative_seeds_are_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
+    code, _, error = cli(*arguments)
+    assert code == 2
+    assert "Invalid value for" in error
 
 
 AS_SOMEBODY_ELSE = """

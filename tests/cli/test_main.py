@@ -5,15 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import ulda
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,9 +44,12 @@ def test_version() -> None:
     assert run("-m", "ulda", "--version").stdout.strip() == f"ulda {ulda.__version__}"
 
 
-def test_completion_is_offered() -> None:
-    script = run("-m", "ulda", "--show-completion", "bash").stdout
-    assert "complete" in script
+def test_completion_completes() -> None:
+    """What the shell function that `ulda --install-completion` writes asks for when TAB is pressed."""
+    asked = {"_ULDA_COMPLETE": "complete_bash", "COMP_WORDS": "ulda data in", "COMP_CWORD": "2"}
+    command = Path(sys.executable).with_name("ulda")
+    done = subprocess.run([command], capture_output=True, text=True, check=False, env=os.environ | asked)
+    assert done.stdout.split() == ["inspect"]
 
 
 def test_demo_writes_pictures_and_numbers(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ulda.errors import UldaError
 from ulda.physics import fft2c, ifft2c, root_sum_of_squares
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -90,6 +91,11 @@ def test_undersampled_kspace_knows_its_mask(tmp_path: Path) -> None:
             "subject a is in the splits",
         ),
         ([Record(image(0), "a", target=image(1)), Record(image(1), "a")], "some have none"),
+        (
+            [Record(image(0), "a", target=image(1)), Record(image(1), "a", target=image(0)[:4])],
+            "targets have different",
+        ),
+        ([Record(image(0), "a", split="trian")], "'trian'"),
     ],
 )
 def test_bad_slices_are_refused(tmp_path: Path, records: list[Record], message: str) -> None:
@@ -112,6 +118,49 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file.attrs["version"] = 99
     with pytest.raises(UldaError, match="newer version"):
+        Domain.open(path)
+
+
+def _without_slices(file: Any) -> None:
+    del file["slices"]
+
+
+def _numeric_labels(file: Any) -> None:
+    del file["subject"]
+    file["subject"] = np.zeros(1)
+
+
+def _too_few_labels(file: Any) -> None:
+    file["split"].resize(0, axis=0)
+
+
+def _unknown_kind(file: Any) -> None:
+    file.attrs["kind"] = "banana"
+
+
+def _unknown_axis(file: Any) -> None:
+    file.attrs["phase_axis"] = 7
+
+
+def _wordy_version(file: Any) -> None:
+    file.attrs["version"] = "first"
+
+
+def _wrong_rank(file: Any) -> None:
+    del file["slices"]
+    file["slices"] = np.zeros((1, 6))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_without_slices, _numeric_labels, _too_few_labels, _unknown_kind, _unknown_axis, _wordy_version, _wrong_rank],
+)
+def test_an_inconsistent_file_is_a_clear_error(tmp_path: Path, spoil: Callable[[Any], None]) -> None:
+    path = tmp_path / "d.h5"
+    write(path, [Record(image(0), "a")])
+    with h5py.File(path, "r+") as file:
+        spoil(file)
+    with pytest.raises(UldaError, match=r"d\.h5 cannot be read as a domain file"):
         Domain.open(path)
 
 

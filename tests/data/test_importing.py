@@ -10,7 +10,9 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from tests.data.readers.test_dicom import dataset
 from tests.linear_checks import complex_normal
 from tests.shared_data import SHARED_DATA, shared_data_file
 from ulda.data import Domain, ImportOptions, import_domain
@@ -56,6 +58,34 @@ def test_volumes_are_normalised_together(tmp_path: Path) -> None:
     assert scales == pytest.approx([4, 4, 10])
     import_domain([source], tmp_path / "raw.h5", ImportOptions(normalisation="none"))
     assert [float(r.array.max()) for r in Domain.open(tmp_path / "raw.h5").records()] == [2, 4, 10]
+
+
+def test_the_pictures_of_a_folder_are_one_volume(tmp_path: Path) -> None:
+    (tmp_path / "scan").mkdir()
+    for i, peak in enumerate((50, 200)):
+        Image.fromarray(np.full((4, 4), peak, np.uint8)).save(tmp_path / "scan" / f"{i}.png")
+    import_domain([tmp_path / "scan"], tmp_path / "out.h5", ImportOptions(normalisation="volume"))
+    assert [float(r.array.max()) for r in Domain.open(tmp_path / "out.h5").records()] == pytest.approx([0.25, 1])
+
+
+def test_the_files_of_a_dicom_series_are_one_volume(tmp_path: Path) -> None:
+    files = []
+    for i, peak in enumerate((500, 2000)):
+        files.append(tmp_path / f"{i}.dcm")
+        dataset(files[-1], np.full((4, 4), peak, np.uint16)).save_as(files[-1], enforce_file_format=True)
+    import_domain(files, tmp_path / "out.h5", ImportOptions(normalisation="volume"))
+    assert [float(r.array.max()) for r in Domain.open(tmp_path / "out.h5").records()] == pytest.approx([0.25, 1])
+
+
+def test_files_of_one_name_in_two_folders_are_two_volumes(tmp_path: Path) -> None:
+    for folder, peak in (("a", 1.0), ("b", 10.0)):
+        (tmp_path / folder).mkdir()
+        save(tmp_path / folder / "T1.npz", images=np.full((1, 4, 4), peak))
+    sources = [tmp_path / "a", tmp_path / "b"]
+    import_domain(sources, tmp_path / "out.h5", ImportOptions(normalisation="volume"))
+    domain = Domain.open(tmp_path / "out.h5")
+    assert domain.label("volume") == ("T1", "T1 (2)")
+    assert [float(record.array.max()) for record in domain.records()] == pytest.approx([1, 1])
 
 
 def test_magnitudes_get_a_smooth_seeded_phase(tmp_path: Path) -> None:
@@ -110,6 +140,42 @@ def test_undersampled_kspace_keeps_its_lines_through_a_resize(tmp_path: Path) ->
     assert torch.equal(energy > 0, mask.lines)
 
 
+def test_undersampled_kspace_and_a_narrower_target_keep_one_field_of_view(tmp_path: Path) -> None:
+    image = torch.zeros(16, 16, dtype=torch.complex64)
+    image[4:12, 5:9] = 1
+    lines = np.ones(16, bool)
+    lines[1] = False
+    path = tmp_path / "val.h5"
+    with h5py.File(path, "w") as file:
+        file["kspace"] = fft2c(image)[None].numpy()
+        file["mask"] = lines
+        file["reconstruction_esc"] = center_crop_or_pad(image, (12, 12)).abs()[None].numpy()
+    import_domain([path], tmp_path / "out.h5", ImportOptions(size=(24, 32), normalisation="none"))
+    record = Domain.open(tmp_path / "out.h5").record(0)
+    assert record.target is not None
+    # the readout (rows) is cropped to 12 pixels and both are interpolated twofold
+    assert np.allclose(record.target[::2, ::2], center_crop_or_pad(image, (12, 16)).abs(), atol=1e-5)
+    assert np.allclose(ifft2c(torch.from_numpy(record.array)).abs(), record.target, atol=1e-5)
+
+
+def test_complete_and_undersampled_slices_share_a_file(tmp_path: Path) -> None:
+    complete = fft2c(complex_normal(8, 8)).numpy()
+    partial = complete * (np.arange(8) % 3 != 0)
+    source = save(tmp_path / "a.npz", kspace=np.stack([np.zeros_like(partial), partial]))
+    other = save(tmp_path / "b.npz", kspace=complete[None])
+    with pytest.raises(UldaError, match=r"axis of b\.npz is -2 and that of the slices before it -1"):
+        import_domain([source, other], tmp_path / "out.h5")
+    rows = save(tmp_path / "c.npz", kspace=np.ascontiguousarray(partial.T)[None])
+    import_domain([other, rows], tmp_path / "out.h5")
+    domain = Domain.open(tmp_path / "out.h5")
+    assert domain.mask(0) is None
+    mask = domain.mask(1)
+    assert mask is not None
+    assert np.flatnonzero(mask.sampled).tolist() == [1, 2, 4, 5, 7]
+    assert domain.undersampled
+    assert not domain.take([0]).undersampled
+
+
 def test_empty_slices_are_left_out_and_counted(tmp_path: Path) -> None:
     x = images(4)
     x[[0, 3]] = 0
@@ -131,6 +197,20 @@ def test_domain_files_merge_and_resize(tmp_path: Path) -> None:
     assert seen == [(i, 4) for i in range(5)]
 
 
+def test_a_domain_file_keeps_what_is_known_when_imported_again(tmp_path: Path) -> None:
+    x = images(2)
+    options = ImportOptions(phase_seed=5, licence="CC0", note="a test")
+    import_domain([save(tmp_path / "a.npz", images=x)], tmp_path / "a.h5", options)
+    import_domain([save(tmp_path / "b.npz", images=x)], tmp_path / "b.h5", ImportOptions(phase_seed=6, licence="MIT"))
+    import_domain([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "both.h5")
+    domain = Domain.open(tmp_path / "both.h5")
+    assert (domain.header.licence, domain.header.note) == ("CC0; MIT", "a test")
+    assert "seed 5" in domain.header.phase
+    assert "seed 6" in domain.header.phase
+    for i, record in enumerate(domain.records()):
+        assert np.allclose(np.abs(record.array) * record.scale, x[i % 2], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -140,6 +220,7 @@ def test_domain_files_merge_and_resize(tmp_path: Path) -> None:
             {"images": images(2), "subject": np.array(["a", "a"]), "split": np.array(["train", "test"])},
             "subject a is in",
         ),
+        ({"images": images(2), "split": np.array(["train", "trian"])}, "the split 'trian' in a.npz is unknown"),
     ],
 )
 def test_bad_content_leaves_nothing_behind(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

@@ -98,6 +98,20 @@ def test_undersampled_kspace_says_so(tmp_path: Path) -> None:
     lines[16] = True
     path = write_kspace(tmp_path / "a.h5", fft2c(smooth_image())[None] * torch.from_numpy(lines), mask=lines)
     assert "arrived undersampled" in messages(path, "info")
+    assert "zero-filled" not in messages(path, "warning")
+
+
+def test_zero_filled_borders_are_no_undersampling(tmp_path: Path) -> None:
+    kspace = center_crop_or_pad(center_crop_or_pad(fft2c(smooth_image()), (20, 32)), (32, 32))
+    np.save(tmp_path / "a.npy", kspace.numpy())
+    assert "6 rows at the top, 6 at the bottom" in messages(tmp_path / "a.npy", "warning")
+    assert "undersampled" not in messages(tmp_path / "a.npy", "info")
+
+
+@pytest.mark.parametrize("shape", [(40, 30, 12), (40, 40, 12), (20, 20, 3, 2)])
+def test_an_axis_order_of_matlab_is_pointed_out(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.savez(tmp_path / "a.npz", kspace=np.random.default_rng(0).random(shape) + 1j)
+    assert f"read as {shape[0]} slices" in messages(tmp_path / "a.npz", "info")
 
 
 def test_an_unreadable_file_is_a_finding(tmp_path: Path) -> None:

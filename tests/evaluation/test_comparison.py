@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from ulda.baselines import ZeroFilled
-from ulda.data import Domain, demo
+from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
 from ulda.evaluation import compare, save_panel
 from ulda.physics import CartesianMRI, cartesian_mask
@@ -51,6 +51,19 @@ def test_panel_shows_images_and_errors(knee: Domain, tmp_path: Path) -> None:
     tile = pixels[8 + 34 : 8 + 34 + 128, 8 : 8 + 128]
     expected = torch.round(255 * result.reference[1]).numpy()
     assert np.abs(tile - expected).max() <= 1
+
+
+def test_panel_shows_the_lines_along_their_axis(tmp_path: Path) -> None:
+    kspace = torch.randn(1, 12, 16, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)).numpy()
+    path = tmp_path / "d.h5"
+    with DomainWriter(path, Header("d", "kspace", "measured", phase_axis=-1)) as writer:
+        writer.append(Record(kspace[0], "a"))
+    mask = cartesian_mask(16, 0.5, seed=1)
+    save_panel(compare({"zf": ZeroFilled()}, Domain.open(path), mask), 0, tmp_path / "panel.png", tile=12)
+    with Image.open(tmp_path / "panel.png") as picture:
+        pixels = np.asarray(picture)
+    top = 2 * (8 + 34) + 12
+    assert np.array_equal(pixels[top : top + 12, 8 : 8 + 16], np.tile(255 * np.array(mask.sampled), (12, 1)))
 
 
 def test_unsuitable_domains_are_clear_errors(knee: Domain) -> None:

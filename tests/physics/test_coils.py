@@ -55,6 +55,17 @@ def test_espirit_recovers_known_sensitivities(shape: tuple[int, int]) -> None:
     assert float(power.max()) <= 1 + 1e-9
 
 
+def test_calibration_never_takes_a_line_that_was_not_sampled() -> None:
+    """Sampled lines that continue the centre on one side only do not widen the calibration region."""
+    shape = (64, 64)
+    true, image = smooth_coils(5, *shape), disc(*shape)
+    mask = Mask(tuple(22 <= line < 55 for line in range(64)))
+    maps = espirit_maps(fft2c(true * image) * mask.lines[:, None], mask, max_calibration=64)
+    overlap = (maps.conj() * true).sum(0).abs()[image.real > 0]
+    assert mask.n_center == 21
+    assert float(overlap.mean()) > 0.9995
+
+
 def test_espirit_handles_batches_and_either_axis() -> None:
     kspace = fft2c(smooth_coils(3, 32, 32) * disc(32, 32))
     mask = cartesian_mask(32, 0.6, center=0.5)

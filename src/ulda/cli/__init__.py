@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda import __version__
-from ulda.cli import data, demo
+from ulda.cli import data, demo, verify
 from ulda.errors import UldaError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
+app.command("verify")(verify.verify)
 
 
 def _print_version(value: bool) -> None:

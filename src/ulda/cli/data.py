@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, pr
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
-    from ulda.data import Inspection
+    from ulda.data import Domain, Inspection
 
 app = typer.Typer(help="Import, inspect and split data.", no_args_is_help=True)
 
@@ -34,6 +34,9 @@ class NormalisationName(StrEnum):
     none = "none"
 
 
+MAX_SIDE = 8192
+"""No slice is larger; a typing error of a few digits would fill the memory."""
+
 KindOption = Annotated[KindName, typer.Option("--kind", help="What arrays without metadata hold.")]
 
 
@@ -44,15 +47,15 @@ def import_(
     size: Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")] = "",
     kind: KindOption = KindName.auto,
     normalise: Annotated[
-        NormalisationName, typer.Option(help="Divide by the peak of each ...")
+        NormalisationName, typer.Option(help="Whose peak every slice is divided by.")
     ] = NormalisationName.slice,
     phase_seed: Annotated[
-        int | None, typer.Option(help="Give magnitude images a smooth random phase with this seed.")
+        int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
     ] = None,
     name: Annotated[str, typer.Option(help="The domain's name; by default that of the output file.")] = "",
     subject: Annotated[str | None, typer.Option(help="Label all slices with this subject.")] = None,
     contrast: Annotated[str | None, typer.Option(help="Label all slices with this contrast.")] = None,
-    split: Annotated[str | None, typer.Option(help="Put all slices into this split.")] = None,
+    split: Annotated[str | None, typer.Option(help="Put all slices into train, val or test.")] = None,
     licence: Annotated[str, typer.Option(help="The licence of the data, kept in the file.")] = "",
     note: Annotated[str, typer.Option(help="What a user of the data must know, kept in the file.")] = "",
     force: ForceOption = False,
@@ -121,7 +124,7 @@ def split(
     train: Annotated[float, typer.Option(help="Fraction of the slices to train on.")] = 0.7,
     val: Annotated[float, typer.Option(help="Fraction of the slices to validate on.")] = 0.1,
     test: Annotated[float, typer.Option(help="Fraction of the slices to report on.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of the order of the subjects.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the subjects.")] = 0,
     table: Annotated[
         Path | None, typer.Option(help="A CSV with the columns subject and split, instead of the fractions.")
     ] = None,
@@ -153,21 +156,19 @@ def split(
     _show_splits(domains, as_json)
 
 
-def _show_splits(domains: list[Any], as_json: bool) -> None:
-    counts: dict[str, dict[str, set[str] | int]] = {}
+def _show_splits(domains: list[Domain], as_json: bool) -> None:
+    subjects_of: dict[str, list[str]] = {}
     for domain in domains:
         for subject, label in zip(domain.subjects, domain.label("split"), strict=True):
-            entry = counts.setdefault(label or "none", {"slices": 0, "subjects": set()})
-            entry["slices"] += 1  # type: ignore[operator]
-            entry["subjects"].add(subject)  # type: ignore[union-attr]
-    plain = {
-        label: {"slices": entry["slices"], "subjects": len(entry["subjects"])}  # type: ignore[arg-type]
-        for label, entry in sorted(counts.items())
+            subjects_of.setdefault(label or "none", []).append(subject)
+    counts = {
+        label: {"slices": len(subjects), "subjects": len(set(subjects))}
+        for label, subjects in sorted(subjects_of.items())
     }
     if as_json:
-        print_json({"splits": plain, "leakage": False})
+        print_json({"splits": counts, "leakage": False})
         return
-    rows = [[label, str(entry["slices"]), str(entry["subjects"])] for label, entry in plain.items()]
+    rows = [[label, str(entry["slices"]), str(entry["subjects"])] for label, entry in counts.items()]
     print_table("no subject is in two splits", ["split", "slices", "subjects"], rows)
 
 
@@ -201,6 +202,8 @@ def parse_size(text: str) -> tuple[int, int] | None:
         sides = [int(part) for part in text.lower().split("x")]
     except ValueError:
         sides = []
-    if len(sides) not in (1, 2) or min(sides) < 1:
-        raise UldaError(f"--size must be a number or HEIGHTxWIDTH, e.g. 128 or 128x96, but it is {text!r}")
+    if len(sides) not in (1, 2) or min(sides) < 1 or max(sides) > MAX_SIDE:
+        raise UldaError(
+            f"--size must be a number up to {MAX_SIDE} or HEIGHTxWIDTH, e.g. 128 or 128x96, but it is {text!r}"
+        )
     return sides[0], sides[-1]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table, progress_bar
+from ulda.cli.output import JsonOption, print_json, print_table, progress_bar, to_json
 
 
 def demo(
@@ -17,7 +16,7 @@ def demo(
         "demo-output"
     ),
     ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling mask.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampling mask.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Undersample the embedded knee, reconstruct it, compare, and write pictures."""
@@ -39,7 +38,7 @@ def demo(
         save_panel(comparison, index, out / f"knee-{index:02}.png")
     result = {"domain": knee.name, "licence": knee.header.licence, "seconds": seconds} | comparison.as_dict()
     with atomic_output(out / "demo.json", overwrite=True) as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(to_json(result) + "\n", encoding="utf-8")
     if as_json:
         print_json(result)
         return

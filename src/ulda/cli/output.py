@@ -15,13 +15,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 
 
+def to_json(value: Any) -> str:
+    """Write a value as indented JSON; numbers that JSON has no word for become null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False)
+
+
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON; numbers that JSON has no word for become null."""
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+    """Print a value as JSON."""
+    typer.echo(to_json(value))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; columns whose name ends in a unit or holds numbers are aligned to the right."""
+    """Print a table; columns that hold only numbers are aligned to the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

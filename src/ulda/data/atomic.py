@@ -29,6 +29,8 @@ def atomic_output(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
     path = Path(path)
     if path.is_dir():
         raise UldaError(f"{path} is a folder; give the name of a file to write")
+    if path.exists() and not path.is_file():
+        raise UldaError(f"{path} is not an ordinary file; give the name of a file to write")
     if path.exists() and not overwrite:
         raise UldaError(f"{path} exists already; choose another name or pass --force to replace it")
     if not path.parent.is_dir():

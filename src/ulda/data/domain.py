@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import h5py
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.data.readers.base import Kind
-from ulda.data.splits import check_leakage
+from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
 from ulda.physics import Mask, coil_combine, espirit_maps, ifft2c, mask_from_array
 
@@ -141,21 +141,26 @@ class DomainWriter:
             )
         if not np.isfinite(array).all():
             raise UldaError(f"a slice of {record.source} holds NaN or infinite values; repair or leave out that file")
+        self._check_target(record)
+        check_split_name(record.split, record.source)
+        if record.lines is not None and "lines" not in self._file:
+            # earlier slices were fully sampled, which is what the fill value says
+            self._dataset("lines", record.lines.shape, bool, fillvalue=True)
         n_slices = self._file["slices"].shape[0]
         optional = [name for name in ("target", "lines") if name in self._file]
         for name in ("slices", "scale", *LABELS, *optional):
             self._file[name].resize(n_slices + 1, axis=0)
         self._file["slices"][n_slices] = array
-        self._file["scale"][n_slices] = record.scale
-        for name in LABELS:
-            self._file[name][n_slices] = getattr(record, name)
-        for name in ("target", "lines"):
+        for name in ("scale", *LABELS, *optional):
             value = getattr(record, name)
-            if (value is not None) != (name in optional):
-                raise UldaError(f"some slices have a {name} and some have none ({record.source}); import them apart")
             if value is not None:
                 self._file[name][n_slices] = value
         self._stream.raise_failure()
+
+    def annotate(self, *, licence: str, phase: str, note: str) -> None:
+        """Replace the texts of the header that are only known when all slices are written."""
+        self.header = replace(self.header, licence=licence, phase=phase, note=note)
+        self._file.attrs.update({"licence": licence, "phase": phase, "note": note})
 
     def rescale(self, factor_of_volume: dict[str, float]) -> None:
         """Divide every slice by its volume's factor, one slice at a time."""
@@ -175,11 +180,23 @@ class DomainWriter:
             self._dataset(name, (), h5py.string_dtype())
         if record.target is not None:
             self._dataset("target", record.target.shape, np.float32, compressed=True)
-        if record.lines is not None:
-            self._dataset("lines", record.lines.shape, bool)
 
-    def _dataset(self, name: str, shape: tuple[int, ...], dtype: Any, *, compressed: bool = False) -> None:
-        options: dict[str, Any] = {"compression": "gzip", "compression_opts": 4, "shuffle": True} if compressed else {}
+    def _check_target(self, record: Record) -> None:
+        stored = self._file["target"].shape[1:] if "target" in self._file else None
+        given = None if record.target is None else record.target.shape
+        if None in (stored, given) and stored != given:
+            raise UldaError(f"some slices have a target and some have none ({record.source}); import them apart")
+        if stored != given:
+            raise UldaError(
+                f"the targets have different sizes: {record.source} has {given}, the ones before {stored}; "
+                "pass --size to bring all to one size, or import them into separate files"
+            )
+
+    def _dataset(
+        self, name: str, shape: tuple[int, ...], dtype: Any, *, compressed: bool = False, **options: Any
+    ) -> None:
+        if compressed:
+            options |= {"compression": "gzip", "compression_opts": 4, "shuffle": True}
         self._file.create_dataset(
             name, (0, *shape), dtype, maxshape=(None, *shape), chunks=(1 if shape else 256, *shape), **options
         )
@@ -255,10 +272,14 @@ class Domain:
                     raise UldaError(f"{path.name} was written by a newer version of ulda; upgrade ulda to read it")
                 header = Header(**{key: _plain(file.attrs[key]) for key in Header.__dataclass_fields__})
                 labels = {name: tuple(value.decode() for value in file[name][()]) for name in LABELS}
+                _check_layout(file, header)
         except FileNotFoundError as error:
             raise UldaError(f"there is no file {path}") from error
-        except (OSError, KeyError, RuntimeError) as error:
-            raise UldaError(f"{path.name} cannot be read as a domain file ({_first_line(error)})") from error
+        except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+            raise UldaError(
+                f"{path.name} cannot be read as a domain file ({_first_line(error)}); "
+                "expected one that `ulda data import` wrote"
+            ) from error
         return cls(path, header, tuple(range(len(labels["subject"]))), labels)
 
     def __len__(self) -> int:
@@ -300,6 +321,12 @@ class Domain:
         """The number of coils, 1 for images."""
         return self.shape[0] if len(self.shape) == 3 else 1
 
+    @property
+    def undersampled(self) -> bool:
+        """Whether any slice arrived undersampled, so that it cannot be a reference."""
+        with h5py.File(self.path) as file:
+            return "lines" in file and not bool(file["lines"][()][list(self.indices)].all())
+
     def record(self, position: int) -> Record:
         """Read one slice with its labels."""
         return next(iter(self.take([position]).records()))
@@ -308,11 +335,12 @@ class Domain:
         """Stream the slices with their labels."""
         with h5py.File(self.path) as file:
             for i in self.indices:
+                lines = _read(file, "lines", i, self.path) if "lines" in file else None
                 yield Record(
-                    array=_read(file["slices"], i, self.path),
-                    scale=float(file["scale"][i]),
-                    target=file["target"][i] if "target" in file else None,
-                    lines=file["lines"][i] if "lines" in file else None,
+                    array=_read(file, "slices", i, self.path),
+                    scale=float(_read(file, "scale", i, self.path)),
+                    target=_read(file, "target", i, self.path) if "target" in file else None,
+                    lines=None if lines is None or lines.all() else lines,
                     **{name: self.labels[name][i] for name in LABELS},
                 )
 
@@ -336,8 +364,7 @@ class Domain:
 
     def mask(self, position: int) -> Mask | None:
         """Return the sampled lines of one slice, None when it is fully sampled."""
-        lines = self.record(position).lines
-        return None if lines is None else mask_from_array(lines, self.path.name)
+        return self._mask_of(self.record(position))
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the selected slices and their labels."""
@@ -347,6 +374,9 @@ class Domain:
             digest.update(labels.encode() + str(record.array.shape).encode() + record.array.tobytes())
         return digest.hexdigest()
 
+    def _mask_of(self, record: Record) -> Mask | None:
+        return None if record.lines is None else mask_from_array(record.lines, self.path.name)
+
     def _to_image(self, record: Record) -> Tensor:
         array = torch.from_numpy(record.array)
         if self.header.kind != "kspace":
@@ -354,13 +384,25 @@ class Domain:
         coil_images = ifft2c(array)
         if array.ndim == 2:
             return coil_images
-        mask = None if record.lines is None else mask_from_array(record.lines, self.path.name)
-        return coil_combine(coil_images, espirit_maps(array, mask, self.header.phase_axis))
+        return coil_combine(coil_images, espirit_maps(array, self._mask_of(record), self.header.phase_axis))
 
 
-def _read(dataset: Any, i: int, path: Path) -> NDArray[np.generic]:
+def _check_layout(file: Any, header: Header) -> None:
+    """Refuse a file whose header and datasets do not fit together."""
+    if header.kind not in get_args(Kind) or header.phase_axis not in (-2, -1):
+        raise ValueError(f"its kind is {header.kind!r} and its phase_axis {header.phase_axis!r}")
+    slices = file["slices"]
+    if slices.ndim != 3 and not (slices.ndim == 4 and header.kind == "kspace"):
+        raise ValueError(f"its slices have the shape {slices.shape}")
+    optional = [name for name in ("target", "lines") if name in file]
+    for name in ("scale", *LABELS, *optional):
+        if len(file[name]) != len(slices):
+            raise ValueError(f"{name!r} does not have one entry for each of the {len(slices)} slices")
+
+
+def _read(file: Any, name: str, i: int, path: Path) -> Any:
     try:
-        return np.asarray(dataset[i])
+        return np.asarray(file[name][i])
     except (OSError, RuntimeError) as error:
         raise UldaError(
             f"slice {i} of {path.name} cannot be read ({_first_line(error)}); the file is damaged"

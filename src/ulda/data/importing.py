@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -121,8 +121,17 @@ def import_domain(
 
 
 def _stream(found: list[tuple[Path, Reader]], kind: KindChoice) -> Iterator[Slice]:
+    """Stream all slices; volumes of different paths that happen to have one name are told apart by a number."""
+    names: dict[tuple[Path | None, str], str] = {}
+    n_of_name: Counter[str] = Counter()
     for path, reader in found:
-        yield from reader.slices(path, kind)
+        origin = None if reader.volumes_span_paths else path
+        for item in reader.slices(path, kind):
+            if (origin, item.volume) not in names:
+                n_of_name[item.volume] += 1
+                number = n_of_name[item.volume]
+                names[origin, item.volume] = item.volume if number == 1 else f"{item.volume} ({number})"
+            yield replace(item, volume=names[origin, item.volume])
 
 
 def _write(
@@ -134,6 +143,7 @@ def _write(
 ) -> ImportSummary:
     peaks: dict[str, float] = defaultdict(float)
     splits: dict[str, int] = defaultdict(int)
+    texts: dict[str, dict[str, None]] = {"licence": {}, "phase": {}, "note": {}}
     subjects: set[str] = set()
     n_empty = 0
     writer: DomainWriter | None = None
@@ -141,30 +151,29 @@ def _write(
     with ExitStack() as stack:
         for done, item in enumerate(slices, start=1):
             prepared = prepare(item, options, index=done - 1)
-            if writer is None:
-                header = _header(prepared, out, options)
-                writer = stack.enter_context(DomainWriter(temporary, header))
-            elif prepared.kind != writer.header.kind:
-                raise UldaError(
-                    f"{item.source} holds {prepared.kind} slices and the files before it {writer.header.kind} slices; "
-                    "import them into separate files"
-                )
             peak = _peak(prepared)
             if peak == 0:
                 n_empty += 1
             else:
+                if writer is None:
+                    header = _header(prepared, out, options)
+                    writer = stack.enter_context(DomainWriter(temporary, header))
+                _check_mixture(prepared, writer.header)
                 record = _record(prepared, peak if options.normalisation == "slice" else 1.0)
                 writer.append(record)
                 peaks[record.volume] = max(peaks[record.volume], peak)
                 splits[record.split] += 1
+                for name, seen in texts.items():
+                    seen[getattr(prepared, name)] = None
                 subjects.add(record.subject)
                 shape = record.array.shape
             if progress:
                 progress(done)
-        if writer is None or not subjects:
+        if writer is None:
             raise UldaError("the given files hold no slice that is not empty")
         if options.normalisation == "volume":
             writer.rescale(peaks)
+        writer.annotate(**{name: "; ".join(filter(None, seen)) for name, seen in texts.items()})
     return ImportSummary(
         path=str(out),
         name=writer.header.name,
@@ -176,6 +185,20 @@ def _write(
         n_empty=n_empty,
         splits=dict(splits),
     )
+
+
+def _check_mixture(item: Slice, header: Header) -> None:
+    """Refuse a slice that the header of the slices before it does not describe."""
+    if item.kind != header.kind:
+        raise UldaError(
+            f"{item.source} holds {item.kind} slices and the files before it {header.kind} slices; "
+            "import them into separate files"
+        )
+    if item.kind == "kspace" and item.phase_axis != header.phase_axis:
+        raise UldaError(
+            f"the phase-encode axis of {item.source} is {item.phase_axis} and that of the slices before it "
+            f"{header.phase_axis}; import them into separate files"
+        )
 
 
 def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
@@ -195,7 +218,8 @@ def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
         subject=options.subject or item.subject or Path(item.source).stem or "unknown",
         contrast=item.contrast if options.contrast is None else options.contrast,
         split=item.split if options.split is None else options.split,
-        volume="/".join(part for part in (item.source, item.subject, item.contrast, item.volume) if part),
+        licence=options.licence or item.licence,
+        note=options.note or item.note,
     )
     if item.kind == "kspace":
         return _resize_kspace(_remove_oversampling(item), options.size)
@@ -208,7 +232,12 @@ def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
     if options.phase_seed is None:
         return replace(item, array=magnitude)
     phase = smooth_phase((magnitude.shape[0], magnitude.shape[1]), options.phase_seed + index)
-    return replace(item, array=(magnitude * np.exp(1j * phase)).astype(np.complex64), kind="complex")
+    return replace(
+        item,
+        array=(magnitude * np.exp(1j * phase)).astype(np.complex64),
+        kind="complex",
+        phase=f"smooth random, seed {options.phase_seed} plus slice number",
+    )
 
 
 def _remove_oversampling(item: Slice) -> Slice:
@@ -233,7 +262,9 @@ def _resize_kspace(item: Slice, size: tuple[int, int] | None) -> Slice:
     resized = center_crop_or_pad(kspace, size) * gain
     target = lines = None
     if item.target is not None:
-        target = fourier_resize(_tensor(item.target), size).abs().numpy()
+        # undersampled k-space keeps its field of view along the phase-encode axis, the target may be narrower
+        same_view = center_crop_or_pad(_tensor(item.target), (kspace.shape[-2], kspace.shape[-1]))
+        target = fourier_resize(same_view, size).abs().numpy()
     if item.lines is not None:
         as_rows = torch.from_numpy(item.lines)[None, :]
         lines = center_crop_or_pad(as_rows, (1, size[item.phase_axis]))[0].numpy()
@@ -260,23 +291,22 @@ def _record(item: Slice, scale: float) -> Record:
         split=item.split,
         volume=item.volume,
         source=item.source,
-        scale=scale,
+        scale=item.scale * scale,
         target=None if item.target is None else np.divide(item.target, divisor, dtype=np.float32),
         lines=item.lines,
     )
 
 
 def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
-    simulated_phase = options.phase_seed is not None and item.kind == "complex"
     return Header(
         name=options.name or out.stem,
         kind=item.kind,
         kspace_origin="measured" if item.kind == "kspace" else "simulated",
         normalisation=options.normalisation,
-        licence=options.licence,
-        phase=f"smooth random, seed {options.phase_seed} plus slice number" if simulated_phase else "",
+        licence=item.licence,
+        phase=item.phase,
         phase_axis=item.phase_axis,
-        note=options.note,
+        note=item.note,
     )
 
 

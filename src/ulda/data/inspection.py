@@ -71,7 +71,7 @@ class _Tally:
     n_empty: int = 0
     n_constant: int = 0
     negative: bool = False
-    undersampled: bool = False
+    undersampled_axis: int | None = None
     sizes: set[tuple[int, ...]] = field(default_factory=set)
     subjects: list[str] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
@@ -135,7 +135,8 @@ def _count(tally: _Tally, item: Slice) -> None:
     tally.n_empty += not array.any()
     tally.n_constant += bool(array.any() and np.ptp(np.abs(array)) == 0)
     tally.negative |= bool(item.kind == "magnitude" and array.min() < 0)
-    tally.undersampled |= item.lines is not None
+    if item.lines is not None:
+        tally.undersampled_axis = item.phase_axis
     tally.sizes.add(item.array.shape)
     tally.subjects.append(item.subject)
     tally.splits.append(item.split)
@@ -191,16 +192,27 @@ def _findings(
         yield from _center_findings(center, tally.energy)
     elif description.kind == "magnitude":
         yield Finding("info", "magnitude images: k-space made from them is simulated and conjugate-symmetric")
-    if any(borders):
-        top, bottom, left, right = borders
-        shape = " x ".join(map(str, tally.energy.shape))
+    yield from _border_findings(borders, tally.energy.shape, tally.undersampled_axis)
+    if tally.undersampled_axis is not None:
+        yield Finding("info", "the k-space arrived undersampled: it can be reconstructed, but not trained on")
+
+
+def _border_findings(
+    borders: tuple[int, int, int, int], shape: tuple[int, ...], undersampled_axis: int | None
+) -> Iterator[Finding]:
+    top, bottom, left, right = borders
+    # lines that were not sampled are no sign of zero-filling
+    if undersampled_axis == -2:
+        top = bottom = 0
+    elif undersampled_axis == -1:
+        left = right = 0
+    if any((top, bottom, left, right)):
+        size = " x ".join(map(str, shape))
         yield Finding(
             "warning",
-            f"k-space ({shape}) is zero-filled at its borders: {top} rows at the top, {bottom} at the bottom, {left} "
+            f"k-space ({size}) is zero-filled at its borders: {top} rows at the top, {bottom} at the bottom, {left} "
             f"columns at the left, {right} at the right; the true resolution is lower, choose --size accordingly",
         )
-    if tally.undersampled:
-        yield Finding("info", "the k-space arrived undersampled: it can be reconstructed, but not trained on")
 
 
 def _center_findings(center: tuple[int, int], energy: NDArray[np.float64]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import h5py
 
 from ulda.data.atomic import atomic_output
-from ulda.data.splits import check_leakage
+from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, ov
     """
     missing = sorted(set(domain.labels["subject"]) - set(assignment))
     if missing:
-        raise UldaError(f"no split is given for subject {missing[0]} (and {len(missing) - 1} more)")
+        others = f" (and {len(missing) - 1} more subjects)" if len(missing) > 1 else ""
+        raise UldaError(f"no split is given for subject {missing[0]}{others}; give every subject of the domain one")
     splits = [assignment[subject] for subject in domain.labels["subject"]]
     with atomic_output(out, overwrite=overwrite) as temporary:
         shutil.copyfile(domain.path, temporary)
@@ -37,9 +38,11 @@ def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, ov
 def read_assignment(path: Path) -> dict[str, str]:
     """Read a CSV with the columns ``subject`` and ``split``; a subject in two splits is refused."""
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = [(row["subject"], row["split"]) for row in csv.DictReader(stream)]
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # Excel begins its files with a mark
+            rows = [(row["subject"], row["split"] or "") for row in csv.DictReader(stream)]
     except (KeyError, UnicodeDecodeError, csv.Error) as error:
         raise UldaError(f"{path.name} must be a CSV whose first line is `subject,split` ({error})") from error
+    for _, split in rows:
+        check_split_name(split, path.name)
     check_leakage([subject for subject, _ in rows], [split for _, split in rows])
     return dict(rows)

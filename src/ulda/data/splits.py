@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test")
 
 
+def check_split_name(split: str, where: str) -> None:
+    """Refuse a split that no other part of the package would ever read; the empty text is no split.
+
+    Examples
+    --------
+    >>> check_split_name("trian", "table.csv")
+    Traceback (most recent call last):
+    ...
+    ulda.errors.UldaError: the split 'trian' in table.csv is unknown; expected train, val, test or an empty text
+    """
+    if split and split not in SPLITS:
+        raise UldaError(f"the split {split!r} in {where} is unknown; expected {', '.join(SPLITS)} or an empty text")
+
+
 def check_leakage(subjects: Sequence[str], splits: Sequence[str]) -> None:
     """Refuse a subject whose slices lie in two splits.
 

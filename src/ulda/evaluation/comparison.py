@@ -32,6 +32,8 @@ class Comparison:
         Scores per slice by method.
     mask
         The sampled lines.
+    phase_axis
+        The axis of the images that `mask` undersamples.
     subjects
         The subject of each slice.
     """
@@ -40,6 +42,7 @@ class Comparison:
     reconstructions: dict[str, Tensor]
     scores: dict[str, Scores]
     mask: Mask
+    phase_axis: int
     subjects: tuple[str, ...]
 
     def summary(self) -> list[dict[str, Any]]:
@@ -58,6 +61,7 @@ class Comparison:
         """Return everything but the images, for a result file."""
         return {
             "mask": self.mask.as_dict(),
+            "phase_axis": self.phase_axis,
             "subjects": list(self.subjects),
             "summary": self.summary(),
             "scores": {name: scores.as_dict() for name, scores in self.scores.items()},
@@ -97,6 +101,8 @@ def compare(
         raise UldaError(
             f"the domain {domain.name} has {domain.n_coils} coils; compare expects images or single-coil data"
         )
+    if domain.undersampled:
+        raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to compare with")
     physics = CartesianMRI(mask, domain.header.phase_axis)
     total = len(domain) * len(methods)
     references: list[Tensor] = []
@@ -115,4 +121,4 @@ def compare(
     reference = torch.cat(references)
     reconstructions = {name: torch.cat(batches) for name, batches in found.items()}
     scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
-    return Comparison(reference, reconstructions, scores, mask, domain.subjects)
+    return Comparison(reference, reconstructions, scores, mask, physics.axis, domain.subjects)

@@ -88,16 +88,12 @@ class Mask:
 
     @property
     def n_center(self) -> int:
-        """The number of contiguous sampled lines around the origin: the calibration lines."""
-        origin = self.n_lines // 2
-        if not self.sampled[origin]:
-            return 0
-        first = last = origin
-        while first > 0 and self.sampled[first - 1]:
-            first -= 1
-        while last < self.n_lines - 1 and self.sampled[last + 1]:
-            last += 1
-        return last - first + 1
+        """The number of calibration lines: of the largest centre that `center_crop_or_pad` cuts without a gap."""
+        for n in range(1, self.n_lines + 1):
+            start = self.n_lines // 2 - n // 2
+            if not all(self.sampled[start : start + n]):
+                return n - 1
+        return self.n_lines
 
     def as_dict(self) -> dict[str, Any]:
         """Describe the mask for a result file."""

@@ -81,6 +81,10 @@ class Physics(ABC):
         noise = torch.randn((*y.shape, 2), generator=generator, dtype=y.real.dtype)
         return y + self._masked(torch.view_as_complex(noise).to(y.device) * noise_std)
 
+    def take(self, index: Tensor) -> Self:  # noqa: ARG002
+        """Return the operator for some samples of a batch; the same where it does not depend on the sample."""
+        return self
+
     def to(self, device: torch.device | str) -> Self:
         """Move the operator to a device, in place."""
         self._sampled = self._sampled.to(device)
@@ -193,6 +197,12 @@ class MultiCoilMRI(Physics):
         """Return the square root of the largest ``sum_c |S_c|^2`` of all pixels."""
         power = self.maps.real.square() + self.maps.imag.square()
         return float(power.sum(dim=-3).max().sqrt())
+
+    def take(self, index: Tensor) -> Self:
+        """Return the operator for some samples of a batch, with their maps."""
+        if self.maps.ndim == 3 or self.maps.shape[0] == 1:
+            return self
+        return type(self)(self.mask, self.maps[index], self.axis)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the operator and its maps to a device, in place."""

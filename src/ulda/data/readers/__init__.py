@@ -55,7 +55,7 @@ def find_reader(path: Path) -> Reader:
     if path.is_dir():
         raise UldaError(
             f"{path} holds neither DICOM files nor pictures; its contents are {some_of(_names(path))}, "
-            "so name the data files in it."
+            "so name the data files in it"
         )
     raise UldaError(_why_not(path, _head(path)))
 
@@ -78,7 +78,7 @@ def expand(paths: Iterable[Path]) -> Iterator[tuple[Path, Reader]]:
         if not found:
             raise UldaError(
                 f"{path} holds no file of a known format; its contents are {some_of(_names(path))}, and "
-                f"expected are {_formats()}."
+                f"expected are {_formats()}"
             )
         for item, reader in found:
             pair = bart_pair(item) if isinstance(reader, BartReader) else None
@@ -116,7 +116,7 @@ def _refuse_mixture(folder: Path, reader: Reader) -> None:
         if other is not None and not isinstance(other, PicturesReader):
             raise UldaError(
                 f"{folder} holds pictures and also {other.name} data ({child.name}); name the files to "
-                f"import, e.g. {folder}/*{child.suffix}."
+                f"import, e.g. {folder}/*{child.suffix}"
             )
 
 
@@ -125,14 +125,14 @@ def _match(path: Path) -> Reader | None:
     try:
         if path.is_dir():
             if not _names(path):
-                raise UldaError(f"{path} is an empty folder; expected data files in it.")
+                raise UldaError(f"{path} is an empty folder; expected data files in it")
             head = b""
         elif path.exists():
             head = _head(path)
             if not head:
-                raise UldaError(f"{path} is an empty file; copy or download it again.")
+                raise UldaError(f"{path} is an empty file; copy or download it again")
         elif bart_pair(path) is None:
-            raise UldaError(f"{path} does not exist; check the path for typing errors.")
+            raise UldaError(f"{path} does not exist; check the path for typing errors")
         else:
             head = b""
         return next((reader for reader in READERS if reader.recognises(path, head)), None)
@@ -142,7 +142,7 @@ def _match(path: Path) -> Reader | None:
 
 def _head(path: Path) -> bytes:
     if not path.is_file():  # opening a pipe would wait for ever
-        raise UldaError(f"{path} is neither a file nor a folder; expected one of them.")
+        raise UldaError(f"{path} is neither a file nor a folder; expected one of them")
     try:
         with path.open("rb") as file:
             return file.read(HEAD_BYTES)
@@ -175,12 +175,12 @@ def _why_not(path: Path, head: bytes) -> str:
             keys = [] if file is None else list(file)
         return (
             f"{path} is HDF5 of no known layout: it holds {some_of(keys)}; expected 'kspace' (fastMRI), a "
-            "group with 'xml' and 'data' (ISMRMRD), or the attribute format='ulda-domain' (a domain file)."
+            "group with 'xml' and 'data' (ISMRMRD), or the attribute format='ulda-domain' (a domain file)"
         )
     advice = ""
     if path.suffix.lower() in (".cfl", ".hdr"):
         advice = "; BART data is a .cfl and a .hdr side by side, with a line '# Dimensions' in the .hdr"
-    return f"{path} looks like {_looks_like(head)}; expected one of: {_formats()}{advice}."
+    return f"{path} looks like {_looks_like(head)}; expected one of: {_formats()}{advice}"
 
 
 def _looks_like(head: bytes) -> str:

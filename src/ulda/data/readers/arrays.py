@@ -61,19 +61,24 @@ def stack_of(path: Path, shape: tuple[int, ...]) -> Stack:
     if not 2 <= len(shape) <= 4:
         raise UldaError(
             f"{path} holds an array of shape {shape}; expected (H, W), (slices, H, W), or "
-            "(slices, coils, H, W) for k-space, so reshape it first."
+            "(slices, coils, H, W) for k-space, so reshape it first"
         )
     if 0 in shape:
-        raise UldaError(f"{path} holds an empty array of shape {shape}; expected at least one slice.")
+        raise UldaError(f"{path} holds an empty array of shape {shape}; expected at least one slice")
     return Stack(1, shape) if len(shape) == 2 else Stack(shape[0], shape[1:])
 
 
 def notes_on(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Warn about a shape that is legal but probably has its slice axis last."""
-    if len(shape) == 3 and shape[0] == shape[1] != shape[2]:
+    """Warn about a shape that is legal but probably has its slice axis last, as MATLAB users store it."""
+    if len(shape) == 3 and (shape[0] == shape[1] != shape[2] or 2 * shape[2] < min(shape[:2])):
         return (
             f"read as {shape[0]} slices of {shape[1]} x {shape[2]}; if it is (H, W, slices) = {shape}, "
             "move the last axis to the front first",
+        )
+    if len(shape) == 4 and shape[1] > min(shape[2:]):
+        return (
+            f"read as {shape[0]} slices of {shape[1]} coils, {shape[2]} x {shape[3]} each; if the coils or slices "
+            f"come last in {shape}, bring it to (slices, coils, H, W) first",
         )
     return ()
 
@@ -119,12 +124,12 @@ def resolve_kind(
     if resolved == "kspace" and not is_complex:
         raise UldaError(
             f"{path} holds real numbers ({dtype}) where k-space must be complex; "
-            "say kind 'magnitude' or store complex k-space."
+            "pass --kind magnitude or store complex k-space"
         )
     if resolved != "kspace" and slice_ndim == 3:
         raise UldaError(
             f"{path} holds a 4-D array of {dtype} declared or taken as {resolved}; 4-D is read as "
-            "(slices, coils, H, W) k-space only, so store images as (slices, H, W)."
+            "(slices, coils, H, W) k-space only, so store images as (slices, H, W)"
         )
     return resolved
 
@@ -132,13 +137,13 @@ def resolve_kind(
 def require_kind(path: Path, what: str, found: Kind, kind: KindChoice) -> None:
     """Refuse a declared kind that contradicts a format which always holds `found`."""
     if kind not in ("auto", found):
-        raise UldaError(f"{path} is {what}, which holds {found}, not {kind}; leave the kind at 'auto'.")
+        raise UldaError(f"{path} is {what}, which holds {found}, not {kind}; leave --kind at auto")
 
 
 def check_numeric(path: Path, dtype: np.dtype[np.generic]) -> None:
     """Refuse text, objects, dates and records."""
     if dtype.kind not in "biufc":
-        raise UldaError(f"{path} holds data of type {dtype}; expected real or complex numbers.")
+        raise UldaError(f"{path} holds data of type {dtype}; expected real or complex numbers")
 
 
 def convert(array: NDArray[np.generic], kind: Kind) -> NDArray[np.generic]:
@@ -157,7 +162,7 @@ def convert(array: NDArray[np.generic], kind: Kind) -> NDArray[np.generic]:
 
 
 def sampled_lines(kspace: NDArray[np.generic], phase_axis: int) -> NDArray[np.bool_] | None:
-    """Tell which phase-encode lines are not exactly zero; None when none is missing.
+    """Tell which phase-encode lines of undersampled k-space are not exactly zero; None when it is complete.
 
     Parameters
     ----------
@@ -167,8 +172,26 @@ def sampled_lines(kspace: NDArray[np.generic], phase_axis: int) -> NDArray[np.bo
         -2 or -1.
     """
     others = tuple(axis for axis in range(kspace.ndim) if axis != kspace.ndim + phase_axis)
-    lines: NDArray[np.bool_] = (kspace != 0).any(axis=others)
-    return None if lines.all() else lines
+    return undersampled((kspace != 0).any(axis=others))
+
+
+def undersampled(lines: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """Return the sampled lines of undersampled k-space, None for complete k-space.
+
+    Lines that are missing at both borders alike are a lower resolution, zero-filled, and no undersampling.
+
+    Examples
+    --------
+    >>> undersampled(np.array([False, True, True, True, True, False, False])) is None
+    True
+    >>> undersampled(np.array([False, False, True, True, True, True]))  # partial Fourier
+    array([False, False,  True,  True,  True,  True])
+    """
+    if not lines.any():
+        return None
+    before, after = int(np.argmax(lines)), int(np.argmax(lines[::-1]))
+    contiguous = bool(lines[before : len(lines) - after].all())
+    return None if contiguous and abs(before - after) <= 1 else lines
 
 
 def find_phase_axis(kspace: NDArray[np.generic]) -> tuple[int, NDArray[np.bool_] | None]:
@@ -219,7 +242,7 @@ def choose_variable(path: Path, shapes: Mapping[str, tuple[int, ...]], kind: Kin
     problem = "several arrays that could be meant" if shapes else "no numeric array of two or more dimensions"
     raise UldaError(
         f"{path} holds {problem}: {listing}; expected a single one, or one named "
-        f"{', '.join(KSPACE_NAMES + IMAGE_NAMES + OTHER_NAMES)}, so rename or save it alone."
+        f"{', '.join(KSPACE_NAMES + IMAGE_NAMES + OTHER_NAMES)}, so rename or save it alone"
     )
 
 
@@ -240,16 +263,21 @@ def stem_of(path: Path) -> str:
 
 
 def subject_from_name(path: Path) -> str:
-    """Subject of a file that does not name one: the BIDS ``sub-`` label, else the stem.
+    """Subject of a file that does not name one: the BIDS ``sub-`` label of it or its folder, else the stem.
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> subject_from_name(Path("sub-01_T1w.nii.gz")), subject_from_name(Path("head.nii"))
-    ('sub-01', 'head')
+    >>> subject_from_name(Path("sub-01_T1w.nii.gz")), subject_from_name(Path("sub-01/anat/T1w.nii.gz"))
+    ('sub-01', 'sub-01')
+    >>> subject_from_name(Path("head.nii"))
+    'head'
     """
-    label = re.match(r"sub-[A-Za-z0-9]+", path.name)
-    return label[0] if label else stem_of(path)
+    for part in reversed(path.parts):
+        label = re.match(r"sub-[A-Za-z0-9]+", part)
+        if label:
+            return label[0]
+    return stem_of(path)
 
 
 def bare_slice(

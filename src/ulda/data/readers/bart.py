@@ -90,7 +90,7 @@ class BartReader(Reader):
     def _map(self, path: Path) -> NDArray[np.complex64]:
         pair = bart_pair(path)
         if pair is None:
-            raise UldaError(f"{path} is half of a BART pair: both the .cfl and the .hdr file are needed.")
+            raise UldaError(f"{path} is half of a BART pair: both the .cfl and the .hdr file are needed")
         cfl, header = pair
         with reading(header, self.name):
             dimensions = _dimensions(header)
@@ -98,12 +98,12 @@ class BartReader(Reader):
         if size != expected:
             raise UldaError(
                 f"{cfl} has {size} bytes, but {header.name} announces {expected}; "
-                "the pair does not belong together or was truncated, so copy both again."
+                "the pair does not belong together or was truncated, so copy both again"
             )
         if min(dimensions[READ], dimensions[PHS1]) < 2:
             raise UldaError(
                 f"{cfl} has dimensions {dimensions}; expected READ and PHS1 longer than one: "
-                "non-Cartesian or one-dimensional data cannot be imported, so grid it first."
+                "non-Cartesian or one-dimensional data cannot be imported, so grid it first"
             )
         with reading(cfl, self.name):
             return np.memmap(cfl, np.dtype("<c8"), "r", shape=dimensions, order="F")
@@ -124,11 +124,11 @@ def _dimensions(header: Path) -> tuple[int, ...]:
     """Read the dimensions, padded with ones to all that BART knows."""
     lines = header.read_text("ascii").splitlines()
     if "# Dimensions" not in (line.strip() for line in lines):
-        raise UldaError(f"{header} is not a BART header: expected a line '# Dimensions'.")
+        raise UldaError(f"{header} is not a BART header: expected a line '# Dimensions'")
     at = [line.strip() for line in lines].index("# Dimensions") + 1
     dimensions = [int(word) for word in lines[at].split()]
     if not dimensions or min(dimensions) < 1 or any(size > 1 for size in dimensions[N_DIMENSIONS:]):
-        raise UldaError(f"{header} announces dimensions {dimensions}; expected {N_DIMENSIONS}, all >= 1.")
+        raise UldaError(f"{header} announces dimensions {dimensions}; expected {N_DIMENSIONS}, all >= 1")
     dimensions = dimensions[:N_DIMENSIONS]
     return tuple(dimensions + [1] * (N_DIMENSIONS - len(dimensions)))
 
@@ -150,7 +150,7 @@ def _planes(path: Path, volume: NDArray[np.complex64], kind: Kind) -> Iterator[N
         if not (volume != 0).any(axis=(1, 2)).all():
             raise UldaError(
                 f"{path} is 3-D k-space with missing lines; the partitions (PHS2) can only be separated "
-                "when all of them are sampled, so reconstruct it first or import a fully sampled scan."
+                "when all of them are sampled, so reconstruct it first or import a fully sampled scan"
             )
         volume = centred_ifft(volume, axis=0)
     for plane in volume:
@@ -167,6 +167,6 @@ def _kind(path: Path, data: NDArray[np.complex64], kind: KindChoice) -> Kind:
     if resolved != "kspace" and data.shape[COIL] > 1:
         raise UldaError(
             f"{path} holds images of {data.shape[COIL]} coils; expected combined images or k-space, "
-            "so combine the coils first (bart rss 8 in out) or say kind 'kspace'."
+            "so combine the coils first (bart rss 8 in out) or pass --kind kspace"
         )
     return resolved

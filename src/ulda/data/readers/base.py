@@ -52,6 +52,10 @@ class Slice:
         undersampled (fastMRI test sets). None when fully sampled.
     phase_axis
         The phase-encode axis of `array`, -2 or -1.
+    scale
+        Multiply `array` by this to restore the original values.
+    licence, phase, note
+        What a domain file says about its slices, see `ulda.data.Header`.
     """
 
     array: NDArray[np.generic]
@@ -64,6 +68,10 @@ class Slice:
     target: NDArray[np.generic] | None = None
     lines: NDArray[np.bool_] | None = None
     phase_axis: int = -2
+    scale: float = 1.0
+    licence: str = ""
+    phase: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,9 +94,12 @@ class Reader(ABC):
     ----------
     name
         The name shown to people, e.g. ``"fastMRI HDF5"``.
+    volumes_span_paths
+        Whether slices of different paths can belong to one volume: they do when its name is the same.
     """
 
     name: str
+    volumes_span_paths: bool = False
 
     @abstractmethod
     def recognises(self, path: Path, head: bytes) -> bool:

@@ -33,6 +33,7 @@ class DicomReader(Reader):
     """
 
     name = "DICOM"
+    volumes_span_paths = True  # the files of a series, given one by one
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Tell by the magic bytes of the file, or of any file directly in the folder."""
@@ -126,7 +127,7 @@ def _ordered_frames(path: Path) -> list[_Frame]:
             if "Rows" in header and "Columns" in header:
                 frames += _frames(file, header)
     if not frames:
-        raise UldaError(f"{path} holds no DICOM image; expected files with pixel data, so name those.")
+        raise UldaError(f"{path} holds no DICOM image; expected files with pixel data, so name those")
     groups: dict[tuple[int, str, float], list[_Frame]] = {}
     for frame in frames:
         groups.setdefault((frame.series_number, frame.series, frame.echo_time), []).append(frame)
@@ -146,7 +147,7 @@ def _along_normal(frames: list[_Frame]) -> list[_Frame]:
 def _frames(file: Path, header: Any) -> Iterator[_Frame]:
     photometric = str(header.get("PhotometricInterpretation", "MONOCHROME2"))
     if int(header.get("SamplesPerPixel", 1)) != 1 or photometric not in GREY:
-        raise UldaError(f"{file} is a colour picture ({photometric}); expected grey MR images, so leave it out.")
+        raise UldaError(f"{file} is a colour picture ({photometric}); expected grey MR images, so leave it out")
     series = str(header.get("SeriesInstanceUID", ""))
     identifier = str(header.get("PatientID") or header.get("StudyInstanceUID") or series)
     n_frames = int(header.get("NumberOfFrames") or 1)
@@ -219,7 +220,7 @@ def _pixels(file: Path, frames: list[_Frame]) -> Iterator[NDArray[np.generic]]:
         reason = " ".join(str(error).split()).rstrip(".")
         raise UldaError(
             f"{file} has pixel data that cannot be decoded ({reason}): it is truncated or uses a compression "
-            "without an installed decoder, so copy it again or decompress it first (gdcmconv --raw)."
+            "without an installed decoder, so copy it again or decompress it first (gdcmconv --raw)"
         ) from error
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import h5py
-
-from ulda.data.readers.base import Description, KindChoice, Reader, Slice
+from .arrays import require_kind
+from .base import Description, KindChoice, Reader, Slice
+from .hdf5 import peek_hdf5
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,20 +20,16 @@ class DomainFileReader(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Recognise the ``format`` attribute."""
-        if not head.startswith(b"\x89HDF"):
-            return False
-        try:
-            with h5py.File(path) as file:
-                return bool(file.attrs.get("format") == "ulda-domain")
-        except OSError:
-            return False
+        with peek_hdf5(path, head) as file:
+            return file is not None and bool(file.attrs.get("format") == "ulda-domain")
 
-    def describe(self, path: Path, kind: KindChoice = "auto") -> Description:  # noqa: ARG002
+    def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Report the header."""
         from ulda.data.domain import Domain
 
         domain = Domain.open(path)
         header = domain.header
+        require_kind(path, self.name, header.kind, kind)
         return Description(
             format=self.name,
             kind=header.kind,
@@ -56,15 +52,17 @@ class DomainFileReader(Reader):
             },
         )
 
-    def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:  # noqa: ARG002
+    def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Stream the stored slices."""
         from ulda.data.domain import Domain
 
         domain = Domain.open(path)
+        header = domain.header
+        require_kind(path, self.name, header.kind, kind)
         for record in domain.records():
             yield Slice(
                 array=record.array,
-                kind=domain.header.kind,
+                kind=header.kind,
                 subject=record.subject,
                 contrast=record.contrast,
                 split=record.split,
@@ -72,5 +70,9 @@ class DomainFileReader(Reader):
                 source=record.source,
                 target=record.target,
                 lines=record.lines,
-                phase_axis=domain.header.phase_axis,
+                phase_axis=header.phase_axis,
+                scale=record.scale,
+                licence=header.licence,
+                phase=header.phase,
+                note=header.note,
             )

@@ -51,13 +51,13 @@ def reading(path: Path, what: str) -> Iterator[None]:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UldaError(
             f"{path} cannot be read as {what} ({reason}): the file looks truncated or damaged, "
-            "so copy or download it again."
+            "so copy or download it again"
         ) from error
 
 
 def permission_error(path: Path) -> UldaError:
     """Say that the user may not read `path`."""
-    return UldaError(f"{path} cannot be read: permission denied, so ask for read access (chmod +r) first.")
+    return UldaError(f"{path} cannot be read: permission denied, so ask for read access (chmod +r) first")
 
 
 def some_of(names: list[str], limit: int = 12) -> str:

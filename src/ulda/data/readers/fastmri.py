@@ -84,15 +84,15 @@ class FastMRIReader(Reader):
 
 def _kspace(path: Path, file: Any) -> Any:
     if "kspace" not in file:
-        raise UldaError(f"{path} has no dataset 'kspace', which fastMRI HDF5 needs; it holds {some_of(list(file))}.")
+        raise UldaError(f"{path} has no dataset 'kspace', which fastMRI HDF5 needs; it holds {some_of(list(file))}")
     kspace = file["kspace"]
     if kspace.ndim not in (3, 4) or 0 in kspace.shape:
         raise UldaError(
             f"{path} has 'kspace' of shape {kspace.shape}; expected (slices, H, W) or "
-            "(slices, coils, H, W), so reshape it first."
+            "(slices, coils, H, W), so reshape it first"
         )
     if kspace.dtype.kind != "c":
-        raise UldaError(f"{path} has 'kspace' of type {kspace.dtype}; expected complex numbers.")
+        raise UldaError(f"{path} has 'kspace' of type {kspace.dtype}; expected complex numbers")
     return kspace
 
 
@@ -102,9 +102,7 @@ def _target(path: Path, file: Any, n_slices: int) -> Any:
         return None
     target = file[name]
     if target.ndim != 3 or len(target) != n_slices:
-        raise UldaError(
-            f"{path} has '{name}' of shape {target.shape}; expected ({n_slices}, h, w), one for each slice."
-        )
+        raise UldaError(f"{path} has '{name}' of shape {target.shape}; expected ({n_slices}, h, w), one for each slice")
     return target
 
 
@@ -115,6 +113,6 @@ def _mask(path: Path, file: Any, n_lines: int) -> NDArray[np.bool_] | None:
     if mask.shape != (n_lines,):
         raise UldaError(
             f"{path} has 'mask' of shape {file['mask'].shape}; expected ({n_lines},), one entry for each "
-            "position along the last axis of 'kspace'."
+            "position along the last axis of 'kspace'"
         )
     return None if mask.all() else mask

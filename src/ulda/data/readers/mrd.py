@@ -11,7 +11,7 @@ import numpy as np
 
 from ulda.errors import MissingExtraError, UldaError
 
-from .arrays import centred_fft, centred_ifft, convert, pseudonym, require_kind
+from .arrays import centred_fft, centred_ifft, convert, pseudonym, require_kind, undersampled
 from .base import Description, KindChoice, Reader, Slice
 from .hdf5 import MATLAB_SIGNATURE, open_hdf5, peek_hdf5, text
 
@@ -91,7 +91,7 @@ class MRDReader(Reader):
                         contrast=label,
                         volume=f"{path.stem}-{label}" if label else path.stem,
                         source=path.name,
-                        lines=None if lines.all() else lines,
+                        lines=undersampled(lines),
                         phase_axis=PHASE_AXIS,
                     )
 
@@ -158,14 +158,14 @@ class _Scan:
         if encoding >= len(self.xml.encoding):
             raise UldaError(
                 f"{self.path} refers to encoding {encoding}, but its header describes only "
-                f"{len(self.xml.encoding)}; export the raw data again."
+                f"{len(self.xml.encoding)}; export the raw data again"
             )
         described = self.xml.encoding[encoding]
         trajectory = described.trajectory.value
         if trajectory != "cartesian":
             raise UldaError(
                 f"{self.path} has a {trajectory} trajectory; expected cartesian, "
-                "so grid it first or import reconstructed images."
+                "so grid it first or import reconstructed images"
             )
         encoded, recon = described.encodedSpace.matrixSize, described.reconSpace.matrixSize
         limits = described.encodingLimits
@@ -195,7 +195,7 @@ class _Scan:
                     f"{self.path} has a line at step {int(counters['kspace_encode_step_1'])}, "
                     f"{int(counters['kspace_encode_step_2'])} outside the encoded matrix "
                     f"{space.n_phase} x {space.n_partitions} centred at {space.phase_centre}, "
-                    f"{space.partition_centre}; its header is wrong, so export the raw data again."
+                    f"{space.partition_centre}; its header is wrong, so export the raw data again"
                 )
             kspace[partition, :, line] += self.readout(at, n_coils, space)
             counts[partition, line] += 1
@@ -209,7 +209,7 @@ class _Scan:
         if int(head["active_channels"]) != n_coils:
             raise UldaError(
                 f"{self.path} has {int(head['active_channels'])} coils in acquisition {at} but {n_coils} "
-                "in others of its slice; expected the same, so export the raw data again."
+                "in others of its slice; expected the same, so export the raw data again"
             )
         samples = np.asarray(self.acquisitions[at]["data"]).view(np.complex64).reshape(n_coils, n_samples)
         if centre == 0 and n_samples == space.n_samples:  # a writer that left the field unset
@@ -224,7 +224,7 @@ class _Scan:
         if low >= high:
             raise UldaError(
                 f"{self.path} has no usable samples in acquisition {at} ({n_samples} samples, centre "
-                f"{centre}); its header is wrong, so export the raw data again."
+                f"{centre}); its header is wrong, so export the raw data again"
             )
         line[:, low + start : high + start] = samples[:, low:high]
         if space.n_readout == space.n_samples:
@@ -246,7 +246,7 @@ def _scan(path: Path, name: str) -> Iterator[_Scan]:
         if group is None:
             raise UldaError(
                 f"{path} holds the measurements {', '.join(groups) or 'none'}; "
-                "expected one, or one named 'dataset', so export a single measurement."
+                "expected one, or one named 'dataset', so export a single measurement"
             )
         acquisitions = file[group]["data"]
         heads = acquisitions.fields("head")[:]
@@ -255,7 +255,7 @@ def _scan(path: Path, name: str) -> Iterator[_Scan]:
         if not imaging.size:
             raise UldaError(
                 f"{path} holds {len(heads)} acquisitions but none for imaging (only noise, calibration or "
-                "navigation); export the imaging scan."
+                "navigation); export the imaging scan"
             )
         yield _Scan(path, acquisitions, heads, imaging, xml, _bit(ismrmrd.ACQ_IS_REVERSE))
 
@@ -299,7 +299,7 @@ def _slices_of(
             raise UldaError(
                 f"{path} is encoded in 3-D and misses {int((~sampled).sum())} of {sampled.size} lines; the "
                 "slices can only be separated when all are measured, so reconstruct it first or import a "
-                "fully sampled scan."
+                "fully sampled scan"
             )
         kspace = centred_ifft(kspace, axis=0)
     yield from zip(kspace, sampled, strict=True)

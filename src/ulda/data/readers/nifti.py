@@ -100,7 +100,7 @@ def _shape(path: Path, image: Any) -> tuple[int, ...]:
     while len(shape) > 3 and shape[-1] == 1:
         shape = shape[:-1]
     if not 2 <= len(shape) <= 4 or 0 in shape:
-        raise UldaError(f"{path} holds an image of shape {image.shape}; expected two to four axes, none empty.")
+        raise UldaError(f"{path} holds an image of shape {image.shape}; expected two to four axes, none empty")
     return shape
 
 

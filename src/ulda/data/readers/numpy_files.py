@@ -139,7 +139,7 @@ def _map(path: Path) -> NDArray[np.generic]:
     if size < expected:
         raise UldaError(
             f"{path} is truncated: its header announces {dtype} {shape}, {expected} bytes, but the file has "
-            f"{size}; copy or download it again."
+            f"{size}; copy or download it again"
         )
     stack_of(path, shape)
     array: NDArray[np.generic] = npy_format.open_memmap(path, mode="r")
@@ -162,15 +162,15 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np
     else:
         raise UldaError(
             f"{path} uses version {version[0]}.{version[1]} of the npy format; expected 1.0 or 2.0, so save "
-            "a plain numeric array."
+            "a plain numeric array"
         )
     if dtype.hasobject:
         raise UldaError(
             f"{path} holds pickled Python objects, which are not read because they can run code; "
-            "expected a numeric array, so save one with numpy.save(..., allow_pickle=False)."
+            "expected a numeric array, so save one with numpy.save(..., allow_pickle=False)"
         )
     if any(size < 0 for size in shape):
-        raise UldaError(f"{path} announces the impossible shape {shape}; copy or save the file again.")
+        raise UldaError(f"{path} announces the impossible shape {shape}; copy or save the file again")
     return shape, fortran_order, dtype
 
 
@@ -190,7 +190,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Mem
         raise UldaError(
             f"{path} looks like a zip bomb: '{name}' would grow from {info.compress_size} to "
             f"{info.file_size} bytes (more than {MAX_EXPANSION}-fold); if it is genuine, save it "
-            "uncompressed with numpy.savez."
+            "uncompressed with numpy.savez"
         )
     with archive.open(info) as stream:
         shape, fortran_order, dtype = _read_header(path, stream)
@@ -198,7 +198,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Mem
     if expected != info.file_size:
         raise UldaError(
             f"{path} is inconsistent: '{name}' announces {dtype} {shape}, {expected} bytes, but the archive "
-            f"stores {info.file_size}; copy or save it again."
+            f"stores {info.file_size}; copy or save it again"
         )
     return _Member(name, info, shape, fortran_order, dtype)
 
@@ -218,7 +218,7 @@ def _main_member(path: Path, archive: zipfile.ZipFile, kind: KindChoice) -> _Mem
     if member.fortran_order and len(member.shape) > 2:
         raise UldaError(
             f"{path} stores '{member.name}' in Fortran order, which cannot be streamed slice by slice; "
-            "save it again as numpy.ascontiguousarray(array)."
+            "save it again as numpy.ascontiguousarray(array)"
         )
     return member
 
@@ -235,7 +235,7 @@ def _next_plane(path: Path, stream: IO[bytes], member: _Member, stack: Stack) ->
     count = math.prod(stack.slice_shape)
     data = stream.read(count * member.dtype.itemsize)
     if len(data) < count * member.dtype.itemsize:
-        raise UldaError(f"{path} ends in the middle of '{member.name}'; copy or download it again.")
+        raise UldaError(f"{path} ends in the middle of '{member.name}'; copy or download it again")
     plane: NDArray[np.generic] = np.frombuffer(data, member.dtype, count)
     if member.fortran_order:
         return plane.reshape(stack.slice_shape[::-1]).transpose()
@@ -261,9 +261,7 @@ def _labels(path: Path, archive: zipfile.ZipFile, n_slices: int) -> dict[str, li
             continue
         member = _member(path, archive, info)
         if member.shape != (n_slices,):
-            raise UldaError(
-                f"{path} has '{label}' of shape {member.shape}; expected ({n_slices},), one for each slice."
-            )
+            raise UldaError(f"{path} has '{label}' of shape {member.shape}; expected ({n_slices},), one for each slice")
         with archive.open(info) as stream:
             values = npy_format.read_array(stream, allow_pickle=False)
         labels[label] = [

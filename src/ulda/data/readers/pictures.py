@@ -86,7 +86,7 @@ def _files(path: Path) -> list[Path]:
     with reading(path, "a folder of pictures"):
         files = sorted((child for child in path.iterdir() if _is_picture(child)), key=natural_key)
     if not files:
-        raise UldaError(f"{path} holds no PNG, JPEG or TIFF picture; name a folder that does.")
+        raise UldaError(f"{path} holds no PNG, JPEG or TIFF picture; name a folder that does")
     return files
 
 
@@ -104,7 +104,7 @@ def _open(path: Path) -> Image:
 def _too_large(path: Path) -> UldaError:
     return UldaError(
         f"{path} is refused as a possible decompression bomb: it announces more pixels than any MRI slice "
-        "has (over 89 million); cut or shrink the picture first."
+        "has (over 89 million); cut or shrink the picture first"
     )
 
 

@@ -1,0 +1,244 @@
+"""The five promises of the theory, measured on small problems in double precision.
+
+Run: ``python benchmarks/promises.py``. It prints the numbers, writes them to ``benchmarks/results/promises.json`` and
+draws ``docs/figures/promises.svg``. The tests assert the same numbers.
+
+The problems are a learned regulariser with random weights on small images (non-convex), and group shrinkage, where the
+features are linear and the minimiser is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.physics import CartesianMRI, cartesian_mask
+from ulda.solvers import Evaluation, Options, Reconstruction, Trace, elda
+
+ROOT = Path(__file__).resolve().parents[1]
+SIDE = 8
+
+
+@dataclass(frozen=True)
+class GroupShrinkage:
+    """``1/2 ||x - y||^2 + weight * sum_k ||x_k||`` for groups ``x_k`` of a real tensor ``(n, groups, channels)``."""
+
+    y: Tensor
+    weight: float
+
+    def minimiser(self) -> Tensor:
+        """Return the closed form: every group is shortened by the weight."""
+        length = self.y.norm(dim=2, keepdim=True)
+        return self.y * (1 - self.weight / length).clamp_min(0)
+
+    def lipschitz(self, eps: float) -> float:
+        """Return the Lipschitz constant of the gradient."""
+        return 1 + self.weight**2 / eps
+
+    def evaluate(self, x: Tensor, eps: Tensor) -> Evaluation:
+        """Return both terms and their gradients."""
+        length = self.weight * x.norm(dim=2)
+        eps = eps[:, None]
+        r = torch.where(length <= eps, length.square() / (2 * eps), length - eps / 2).sum(1)
+        grad_r = self.weight**2 * x / torch.maximum(length, eps)[..., None]
+        return Evaluation(0.5 * (x - self.y).square().sum((1, 2)), x - self.y, r, grad_r)
+
+    def fidelity_grad(self, x: Tensor) -> Tensor:
+        """Return the gradient of the first term."""
+        return x - self.y
+
+    def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
+        """Return the gradient of the second term."""
+        return self.evaluate(x, eps).grad_r
+
+    def take(self, index: Tensor) -> GroupShrinkage:
+        """Keep some samples."""
+        return replace(self, y=self.y[index])
+
+    def check(self, x: Tensor) -> None:
+        """Accept every starting point."""
+
+
+def shrinkage_problem() -> GroupShrinkage:
+    """Return three samples with six groups longer than the weight and six shorter ones, whose minimiser is zero."""
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(3, 12, 3, dtype=torch.float64, generator=generator)
+    length = 0.5 + 0.45 * torch.rand(3, 12, 1, dtype=torch.float64, generator=generator)
+    length[:, :6] += 3
+    return GroupShrinkage(1.5 * length * direction / direction.norm(dim=2, keepdim=True), weight=1.5)
+
+
+def learned_problem(n_samples: int = 2, seed: int = 0) -> tuple[Reconstruction, Tensor]:
+    """Return a reconstruction with random weights and its zero-filled start."""
+    generator = torch.Generator().manual_seed(seed)
+    regularizer = Regularizer(FeatureExtractor(4, 2, start="random", seed=seed), Adapter(4, weight=0.5)).double()
+    image = torch.randn(n_samples, SIDE, SIDE, dtype=torch.complex128, generator=generator)
+    physics = CartesianMRI(cartesian_mask(SIDE, 0.5, seed=seed))
+    y = physics.A(image)
+    return Reconstruction(physics, y, regularizer), physics.A_adjoint(y)
+
+
+def lipschitz_bound(regularizer: Regularizer, eps: float) -> float:
+    """Return an upper bound of the Lipschitz constant of ``grad phi_eps`` on images of side `SIDE`.
+
+    ``grad r_eps = J(x)^T w`` with ``||w|| <= sqrt(pixels)``; J is bounded by the product of the layers' norms, w is
+    ``||J|| / eps`` Lipschitz, and J itself changes through the activations, whose second derivative is ``1 / (2 delta)``.
+    The data fidelity adds 1.
+    """
+    layers = [*regularizer.extractor.layers]
+    if regularizer.adapter is not None:
+        layers.append(regularizer.adapter.layer)
+    norms = [_operator_norm(layer, SIDE) for layer in layers]
+    product = math.prod(norms)
+    curvature = 1 / (2 * regularizer.extractor.activation.delta)
+    bending = sum(
+        math.prod(norms[: i + 1]) ** 2 * math.prod(norms[i + 1 :]) * curvature for i in range(len(regularizer.extractor.layers))
+    )
+    return 1 + product**2 / eps + math.sqrt(SIDE * SIDE) * bending
+
+
+def _operator_norm(layer: Any, side: int) -> float:
+    n_inputs = 2 * layer.in_channels * side * side
+    basis = torch.eye(n_inputs, dtype=torch.float64).reshape(n_inputs, -1, side, side)
+    with torch.no_grad():
+        return float(torch.linalg.matrix_norm(layer(basis).reshape(n_inputs, -1), 2))
+
+
+def solve(problem: Any, x0: Tensor, options: Options) -> tuple[Tensor, Trace]:
+    """Run the solver without gradients."""
+    with torch.no_grad():
+        return elda(problem, x0, options)
+
+
+def descent(options: Options, n_pixels: int = SIDE * SIDE) -> dict[str, Any]:
+    """Return ``phi_eps(x_t) + n_pixels eps / 2`` along the run and its largest increase, also across reductions of eps."""
+    problem, x0 = learned_problem()
+    _, trace = solve(problem, x0, options)
+    curves, increase, n_reductions = [], -math.inf, 0
+    for sample in range(trace.n_samples):
+        steps = trace.steps(sample)
+        curve = [steps[0].phi_before + n_pixels * steps[0].eps / 2]
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
+            increase = max(increase, step.phi - step.phi_before)
+            curve.append(step.phi + n_pixels * step.eps / 2)
+            if following is not None and following.eps < step.eps:
+                n_reductions += 1
+                curve.append(following.phi_before + n_pixels * following.eps / 2)
+        increase = max(increase, float(np.diff(curve).max()))
+        curves.append(curve)
+    return {
+        "curves": curves,
+        "largest_increase": increase,
+        "n_reductions": n_reductions,
+        "proposals": trace.accepted_fraction(),
+        "every_inequality_held": all(s.holds(options) for i in range(trace.n_samples) for s in trace.steps(i)),
+    }
+
+
+def line_searches(options: Options) -> dict[str, Any]:
+    """Return the most reductions of any line search and the bound of the theory, for both problems."""
+    learned, x0 = learned_problem()
+    shrinkage = shrinkage_problem()
+    found: dict[str, Any] = {}
+    for name, problem, start, lipschitz in (
+        ("learned", learned, x0, cache(lambda eps: lipschitz_bound(learned.regularizer, eps))),
+        ("shrinkage", shrinkage, shrinkage.y, shrinkage.lipschitz),
+    ):
+        _, trace = solve(problem, start, options)
+        steps = [step for i in range(trace.n_samples) for step in trace.steps(i) if step.branch == "v"]
+        slack = [search_bound(options, lipschitz(step.eps), step.eps) - step.line_search_steps for step in steps]
+        most = max((step.line_search_steps for step in steps), default=0)
+        found[name] = {"n_searches": len(steps), "most_reductions": most, "least_slack": min(slack, default=None)}
+    return found
+
+
+def search_bound(options: Options, lipschitz: float, eps: float) -> int:
+    """Return the bound ``floor(log(alpha_bar (L / 2 + eta3 / eps)) / log(1 / rho)) + 1`` on the reductions."""
+    argument = options.alpha_bar * (lipschitz / 2 + options.eta3 / eps)
+    return max(0, math.floor(math.log(argument) / math.log(1 / options.rho)) + 1)
+
+
+def fixed_smoothing(options: Options) -> dict[str, Any]:
+    """Return the smallest gradient norm so far at a smoothing that is never reduced."""
+    problem, x0 = learned_problem()
+    _, trace = solve(problem, x0, options)
+    curves = [np.minimum.accumulate([s.grad_norm for s in trace.steps(i)]).tolist() for i in range(trace.n_samples)]
+    return {"curves": curves, "last": max(curve[-1] for curve in curves)}
+
+
+def complexity(options: Options, tolerances: list[float]) -> dict[str, Any]:
+    """Return the iterations until the solver stops, for each tolerance, and the fitted power."""
+    problem, x0 = learned_problem()
+    counts = []
+    for tolerance in tolerances:
+        _, trace = solve(problem, x0, replace(options, eps_tol=tolerance, iterations=10**6))
+        counts.append([len(trace.steps(i)) for i in range(trace.n_samples)])
+    logs = np.log(np.array(counts, float))
+    slopes = [float(np.polyfit(-np.log(tolerances), logs[:, i], 1)[0]) for i in range(logs.shape[1])]
+    return {"tolerances": tolerances, "iterations": counts, "exponents": slopes}
+
+
+def known_minimiser(options: Options) -> dict[str, Any]:
+    """Return the distance to the closed-form minimiser of the group shrinkage."""
+    problem = shrinkage_problem()
+    x, trace = solve(problem, problem.y, options)
+    minimiser = problem.minimiser()
+    return {
+        "largest_error": float((x - minimiser).abs().max()),
+        "zero_groups": int((minimiser.norm(dim=2) == 0).sum()),
+        "iterations": [len(trace.steps(i)) for i in range(trace.n_samples)],
+    }
+
+
+NORMAL = Options(alpha=0.5, beta=0.05, eps_0=0.5, eps_tol=1e-2, iterations=3000, gamma=0.7)
+BAD_PROPOSALS = replace(NORMAL, beta=1e3)
+FIXED = replace(NORMAL, sigma=1e-12, eps_0=0.1, eps_tol=1e-300, iterations=6000)
+COMPLEXITY = replace(NORMAL, eps_0=0.5)
+TOLERANCES = [0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625]
+SHRINKAGE = Options(alpha=1.0, beta=1.0, eta3=1e-9, eps_0=0.5, eps_tol=5e-7, iterations=5000, gamma=0.5)
+
+
+def measure() -> dict[str, Any]:
+    """Measure all five promises, with good and with bad proposals."""
+    return {
+        "descent": descent(NORMAL),
+        "descent_bad_proposals": descent(BAD_PROPOSALS),
+        "line_searches": line_searches(NORMAL),
+        "line_searches_bad_proposals": line_searches(BAD_PROPOSALS),
+        "fixed_smoothing": fixed_smoothing(FIXED),
+        "fixed_smoothing_bad_proposals": fixed_smoothing(replace(FIXED, beta=1e3)),
+        "complexity": complexity(COMPLEXITY, TOLERANCES),
+        "complexity_bad_proposals": complexity(replace(COMPLEXITY, beta=1e3), TOLERANCES),
+        "known_minimiser": known_minimiser(SHRINKAGE),
+        "known_minimiser_bad_proposals": known_minimiser(replace(SHRINKAGE, beta=1e3)),
+    }
+
+
+if __name__ == "__main__":
+    import sys
+    import time
+
+    torch.set_num_threads(1)
+    for name, call in {
+        "descent": lambda: descent(NORMAL),
+        "descent bad": lambda: descent(BAD_PROPOSALS),
+        "searches": lambda: line_searches(NORMAL),
+        "searches bad": lambda: line_searches(BAD_PROPOSALS),
+        "fixed": lambda: fixed_smoothing(FIXED),
+        "complexity": lambda: complexity(COMPLEXITY, TOLERANCES),
+        "known": lambda: known_minimiser(SHRINKAGE),
+        "known bad": lambda: known_minimiser(replace(SHRINKAGE, beta=1e3)),
+    }.items():
+        start = time.time()
+        result = call()
+        result.pop("curves", None)
+        print(name, json.dumps(result), f"{time.time() - start:.1f} s", file=sys.stderr)

@@ -1,0 +1,41 @@
+"""`ulda verify`: compute a certificate again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ulda.cli.output import JsonOption, print_json, print_table
+
+
+def verify(
+    recon: Annotated[Path, typer.Argument(metavar="RECON", help="A run with its certificate.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Replay a reconstruction and check that every phase descended as its certificate says.
+
+    Exits with 1 when anything disagrees.
+    """
+    from ulda.solvers import load_run
+
+    run = load_run(recon)
+    verdict = run.verify()
+    if as_json:
+        print_json(verdict.as_dict())
+    else:
+        rows = []
+        for number, sample in enumerate(run.certificate["samples"] if verdict.ok else []):
+            steps = sample["iterations"]
+            n_proposals = sum(step["branch"] == "u" for step in steps)
+            first, last = steps[0]["phi_before"], steps[-1]["phi"]
+            gradient = f"{sample['stationarity']:.3g}"
+            rows.append([str(number), str(len(steps)), str(n_proposals), f"{first:.6g}", f"{last:.6g}", gradient])
+        if rows:
+            columns = ["slice", "phases", "u-steps", "first objective", "last objective", "last gradient"]
+            print_table(f"{recon.name}: every phase descended, the replay agrees", columns, rows)
+        for problem in verdict.problems:
+            typer.echo(f"{recon.name}: {problem}", err=True)
+    if not verdict.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,152 @@
+"""The universal feature extractor g and the small adapter h of a domain."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ulda.errors import UldaError
+from ulda.models.layers import ComplexConv2d, SmoothedReLU
+
+Start = Literal["filter-bank", "random"]
+
+_NOISE = 0.02
+"""Noise on the filter-bank start, so that no two channels stay equal."""
+
+
+class FeatureExtractor(nn.Module):
+    """g: complex convolutions, each followed by the smoothed ReLU.
+
+    Parameters
+    ----------
+    width
+        Complex channels of every layer.
+    depth
+        Number of layers.
+    kernel_size
+        The odd side of the kernels.
+    delta
+        Width of the smoothed ReLU.
+    start
+        ``"filter-bank"``: plus and minus the cosine filters without the constant one as first kernels, the identity
+        in the other layers; the untrained regulariser is then a generalised total variation. ``"random"``: Glorot.
+    seed
+        Seed of the random numbers.
+
+    Examples
+    --------
+    >>> g = FeatureExtractor()
+    >>> sum(p.numel() for p in g.parameters())
+    14112
+    """
+
+    def __init__(
+        self,
+        width: int = 16,
+        depth: int = 4,
+        kernel_size: int = 3,
+        delta: float = 0.1,
+        *,
+        start: Start = "filter-bank",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if depth < 1:
+            raise UldaError(f"the feature extractor needs at least one layer, but its depth is {depth}")
+        if start not in ("filter-bank", "random"):
+            raise UldaError(f'the start is "filter-bank" or "random", not {start!r}')
+        generator = torch.Generator().manual_seed(seed)
+        self.width, self.depth, self.kernel_size = width, depth, kernel_size
+        self.activation = SmoothedReLU(delta)
+        channels = [1, *[width] * depth]
+        self.layers = nn.ModuleList(
+            ComplexConv2d(n_in, n_out, kernel_size, generator=generator)
+            for n_in, n_out in zip(channels[:-1], channels[1:], strict=True)
+        )
+        if start == "filter-bank":
+            self._start_as_filter_bank(generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map stacked images ``(N, 2, H, W)`` to features ``(N, 2 width, H, W)``."""
+        for layer in self.layers:
+            x = self.activation(layer(x))
+        return x
+
+    @torch.no_grad()
+    def _start_as_filter_bank(self, generator: torch.Generator) -> None:
+        filters = cosine_filters(self.kernel_size)
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, ComplexConv2d)
+            if number == 0:
+                layer.real.copy_(torch.stack([filters[c // 2 % len(filters)] * (-1) ** c for c in range(self.width)])[:, None])
+                layer.imag.zero_()
+            else:
+                set_identity(layer)
+            for parameter in layer.parameters():
+                parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator))
+
+
+class Adapter(nn.Module):
+    """h: one complex convolution without activation.
+
+    Parameters
+    ----------
+    width
+        Complex channels, in and out.
+    kernel_size
+        The odd side of the kernel.
+    weight
+        The adapter starts as this multiple of the identity; it is the weight of the regulariser.
+    seed
+        Seed of the noise on the start.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in Adapter().parameters())
+    4608
+    """
+
+    def __init__(self, width: int = 16, kernel_size: int = 3, *, weight: float = 0.1, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.width, self.kernel_size = width, kernel_size
+        self.layer = ComplexConv2d(width, width, kernel_size, generator=generator)
+        set_identity(self.layer)
+        with torch.no_grad():
+            for parameter in self.layer.parameters():
+                parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator)).mul_(weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features ``(N, 2 width, H, W)`` to features of the same shape."""
+        return self.layer(features)
+
+
+def cosine_filters(size: int) -> Tensor:
+    """Return the ``size^2 - 1`` two-dimensional cosine filters with zero mean and unit norm.
+
+    Examples
+    --------
+    >>> filters = cosine_filters(3)
+    >>> filters.shape, bool(filters.sum((-2, -1)).abs().max() < 1e-6)
+    (torch.Size([8, 3, 3]), True)
+    """
+    if size == 1:
+        return torch.ones(1, 1, 1)
+    order = torch.arange(size, dtype=torch.float64)
+    basis = torch.cos(math.pi * order[:, None] * (order[None, :] + 0.5) / size)
+    basis = basis / basis.norm(dim=1, keepdim=True)
+    products = torch.einsum("ih,jw->ijhw", basis, basis).reshape(size * size, size, size)
+    return products[1:].float()
+
+
+@torch.no_grad()
+def set_identity(layer: ComplexConv2d) -> None:
+    """Make a layer with equally many channels in and out the identity."""
+    layer.real.zero_()
+    layer.imag.zero_()
+    middle = layer.kernel_size // 2
+    for channel in range(layer.out_channels):
+        layer.real[channel, channel, middle, middle] = 1

@@ -1,0 +1,164 @@
+"""The modified efficient learnable descent algorithm.
+
+It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
+
+    z = x_t - alpha_t grad f(x_t)
+    u = z - beta_t grad r_eps(z)
+    accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
+            and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
+    otherwise     a = alpha_bar, v = x_t - a grad phi_eps(x_t)
+                  while phi_eps(v) - phi_eps(x_t) > -eta3/eps ||v - x_t||^2:  a = rho a, recompute v
+                  accept v
+    if ||grad phi_eps(x_{t+1})|| < sigma gamma eps:  eps = gamma eps
+    stop when sigma eps < eps_tol, or after T iterations
+
+Every test is per sample: the result for a sample does not depend on its batch, and a sample that has stopped costs
+nothing more. ``phi`` and its gradient at ``x_{t+1}`` are computed once; they serve the test of ``eps``, the next
+acceptance test and the next line search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ulda.errors import UldaError
+from ulda.solvers.objective import Evaluation, SmoothedObjective, square_norm
+from ulda.solvers.options import Options
+from ulda.solvers.trace import LINE_SEARCH, PROPOSAL, STALLED, Trace
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the callback sees after each iteration, for the samples that were still running.
+
+    Attributes
+    ----------
+    iteration
+        t, from 0.
+    samples
+        Which samples of the batch these are ``(n,)``.
+    x, x_next
+        The iterate before and after.
+    at_x, at_next
+        The objective there, at this iteration's eps.
+    eps
+        This iteration's smoothing ``(n,)``.
+    branch
+        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``.
+    """
+
+    iteration: int
+    samples: Tensor
+    x: Tensor
+    x_next: Tensor
+    at_x: Evaluation
+    at_next: Evaluation
+    eps: Tensor
+    branch: Tensor
+
+
+Callback = Callable[[Status], bool | None]
+"""Called after each iteration; returning False ends the run."""
+
+
+def elda(
+    objective: SmoothedObjective, x0: Tensor, options: Options | None = None, callback: Callback | None = None
+) -> tuple[Tensor, Trace]:
+    """Minimise an objective from `x0` and return the last iterate with a record of the run.
+
+    Converges to a Clarke stationary point of ``phi`` if ``f`` has a Lipschitz gradient and ``r`` is a smoothed
+    (2,1)-norm of smooth features; ``phi_eps(x_t) + n_pixels eps_t / 2`` never increases.
+
+    Parameters
+    ----------
+    objective
+        The problems of a batch.
+    x0
+        Where to start, ``(n, ...)``, real or complex.
+    options
+        The parameters of the algorithm.
+    callback
+        Called after each iteration; returning False ends the run.
+    """
+    options = options or Options()
+    if x0.ndim < 2 or x0.shape[0] == 0:
+        raise UldaError(f"the solver needs a batch (n, ...) with at least one sample, but got shape {tuple(x0.shape)}")
+    if not torch.isfinite(torch.view_as_real(x0) if x0.is_complex() else x0).all():
+        raise UldaError("the starting point holds NaN or infinite values")
+    objective.check(x0)
+
+    trace = Trace(x0.shape[0], options)
+    samples = torch.arange(x0.shape[0], device=x0.device)
+    result, x = x0, x0
+    eps = torch.full(x0.shape[:1], options.eps_0, dtype=torch.float64, device=x0.device)
+    at_x = objective.evaluate(x, eps)
+    for t in range(options.iterations):
+        z = x - options.step("alpha", t, samples, x) * at_x.grad_f
+        u = z - options.step("beta", t, samples, x) * objective.regularizer_grad(z, eps)
+        x_next, at_next = u, objective.evaluate(u, eps)
+        branch, n_searches = torch.full_like(samples, PROPOSAL), torch.zeros_like(samples)
+        if options.safeguard:
+            rejected = (~_is_sufficient(x, at_x, u, at_next, options)).nonzero().squeeze(1)
+            if len(rejected):
+                part = objective.take(rejected), x[rejected], at_x.take(rejected), eps[rejected]
+                v, at_v, branch[rejected], n_searches[rejected] = _line_search(*part, options)
+                x_next, at_next = x_next.index_copy(0, rejected, v), at_next.replace(rejected, at_v)
+        trace.record(samples, x, at_x, x_next, at_next, eps, branch, n_searches)
+        status = Status(t, samples, x, x_next, at_x, at_next, eps, branch)
+        keep_going = callback is None or callback(status) is not False
+
+        reduced = at_next.grad_norm < options.sigma * options.gamma * eps
+        stopped = (options.sigma * eps < options.eps_tol) | (branch == STALLED)
+        result = x_next if len(samples) == len(result) else result.index_copy(0, samples, x_next)
+        if not keep_going or stopped.all():
+            break
+        eps = torch.where(reduced, options.gamma * eps, eps)
+        x, at_x = x_next, at_next
+        if stopped.any():
+            running = (~stopped).nonzero().squeeze(1)
+            samples, x, at_x, eps = samples[running], x[running], at_x.take(running), eps[running]
+            objective, reduced = objective.take(running), reduced[running]
+        if reduced.any() and t + 1 < options.iterations:
+            changed = reduced.nonzero().squeeze(1)
+            at_x = at_x.replace(changed, objective.take(changed).evaluate(x[changed], eps[changed]))
+    return result, trace
+
+
+def _is_sufficient(x: Tensor, at_x: Evaluation, u: Tensor, at_u: Evaluation, options: Options) -> Tensor:
+    """Test both acceptance conditions of every proposal; a proposal that is not finite fails them."""
+    square_step = square_norm(u - x)
+    is_long_enough = at_x.grad_norm <= square_step.sqrt() / options.eta1
+    descends = at_u.phi - at_x.phi <= -options.eta2 / 2 * square_step
+    return is_long_enough & descends & torch.isfinite(at_u.grad_norm)
+
+
+def _line_search(
+    objective: SmoothedObjective, x: Tensor, at_x: Evaluation, eps: Tensor, options: Options
+) -> tuple[Tensor, Evaluation, Tensor, Tensor]:
+    """Shorten gradient steps until each sample descends; only the samples still searching are evaluated."""
+    v, at_v, gradient = x, at_x, at_x.grad
+    branch, n_steps = torch.full_like(eps, STALLED, dtype=torch.long), torch.zeros_like(eps, dtype=torch.long)
+    length = torch.zeros_like(eps)
+    searching, a = torch.arange(len(x), device=x.device), options.alpha_bar
+    for _ in range(options.max_line_search):
+        trial = x[searching] - a * gradient[searching]
+        at_trial = objective.take(searching).evaluate(trial, eps[searching])
+        bound = -options.eta3 / eps[searching] * square_norm(trial - x[searching])
+        found = at_trial.phi - at_x.phi[searching] <= bound
+        done, winners = searching[found], found.nonzero().squeeze(1)
+        v, at_v = v.index_copy(0, done, trial[winners]), at_v.replace(done, at_trial.take(winners))
+        branch[done], length[done] = LINE_SEARCH, a
+        searching, a = searching[~found], options.rho * a
+        n_steps[searching] += 1
+        if len(searching) == 0:
+            break
+    if torch.is_grad_enabled():
+        # the evaluations above carry no gradient of the parameters; the accepted step does
+        shape = (-1, *(1,) * (x.ndim - 1))
+        slope = at_x.grad_f + objective.regularizer_grad(x, eps)
+        v = x - length.to(slope.real.dtype).reshape(shape) * slope
+    return v, at_v, branch, n_steps

@@ -1,0 +1,124 @@
+"""The parameters of the solver, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ulda.errors import UldaError
+
+StepSize = float | Sequence[float] | Tensor
+"""One number, one per phase ``(T,)``, or one per phase and sample ``(T, n)``; the last phase's is used beyond T."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Parameters of the modified ELDA.
+
+    The defaults suit images with peak 1 and an operator of norm at most 1.
+
+    Attributes
+    ----------
+    alpha
+        Step along the data fidelity; 1 is its inverse Lipschitz constant.
+    beta
+        Step along the regulariser; see `beta_from_gamma` for the other form of the method.
+    alpha_bar
+        First step of the line search.
+    eta1, eta2
+        A proposal u is accepted if ``||grad phi(x)|| <= ||u - x|| / eta1`` and
+        ``phi(u) <= phi(x) - eta2 / 2 ||u - x||^2``; smaller values accept more.
+    eta3
+        A line-search step v is accepted if ``phi(v) <= phi(x) - eta3 / eps ||v - x||^2``.
+    rho
+        Factor by which the line search shortens its step.
+    sigma, gamma
+        ``eps`` is multiplied by gamma once ``||grad phi(x)|| < sigma * gamma * eps``.
+    eps_0, eps_tol
+        First smoothing; the run ends when ``sigma * eps < eps_tol``.
+    iterations
+        T, the largest number of iterations (phases).
+    safeguard
+        Check the acceptance of u. Without it every u is taken and nothing is promised.
+    max_line_search
+        Give up a line search after this many steps: in finite precision the decrease is then below rounding.
+    """
+
+    alpha: StepSize = 1.0
+    beta: StepSize = 0.5
+    alpha_bar: float = 1.0
+    eta1: float = 0.01
+    eta2: float = 0.01
+    eta3: float = 1e-4
+    rho: float = 0.5
+    sigma: float = 0.9
+    gamma: float = 0.8
+    eps_0: float = 0.1
+    eps_tol: float = 1e-3
+    iterations: int = 15
+    safeguard: bool = True
+    max_line_search: int = 60
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_bar", "eta1", "eta2", "eta3", "eps_0", "eps_tol"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UldaError(f"{name} must be positive and finite, but it is {getattr(self, name):g}")
+        for name in ("rho", "sigma", "gamma"):
+            if not 0 < getattr(self, name) < 1:
+                raise UldaError(f"{name} must lie strictly between 0 and 1, but it is {getattr(self, name):g}")
+        for name in ("iterations", "max_line_search"):
+            if getattr(self, name) < 1:
+                raise UldaError(f"{name} must be at least 1, but it is {getattr(self, name)}")
+        for name in ("alpha", "beta"):
+            values = torch.as_tensor(getattr(self, name)).detach()
+            if values.ndim > 2 or values.numel() == 0:
+                raise UldaError(
+                    f"{name} must be a number, one per phase, or one per phase and sample, "
+                    f"but it has shape {tuple(values.shape)}"
+                )
+            if not ((values > 0) & torch.isfinite(values)).all():
+                raise UldaError(f"every {name} must be positive and finite")
+
+    def step(self, name: str, iteration: int, samples: Tensor, like: Tensor) -> Tensor:
+        """Return the step size `name` of an iteration, shaped to multiply the samples of `like`."""
+        values = getattr(self, name)
+        if not isinstance(values, Tensor):
+            values = torch.tensor(values, dtype=torch.float64)
+        values = values.to(dtype=_real(like.dtype), device=like.device)
+        if values.ndim > 0:
+            values = values[min(iteration, len(values) - 1)]
+        if values.ndim > 0:
+            if len(values) == 1:
+                values = values[0]
+            elif int(samples.max()) >= len(values):
+                raise UldaError(f"{name} is given for {len(values)} samples, but the batch has more")
+            else:
+                values = values[samples]
+        return values.reshape(-1, *(1,) * (like.ndim - 1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options with plain numbers, for JSON; `Options` of it are these options again."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("alpha", "beta"):
+            plain[name] = torch.as_tensor(plain[name], dtype=torch.float64).detach().tolist()
+        return plain
+
+
+def beta_from_gamma(alpha: float, gamma: float) -> float:
+    """Return the step ``alpha * gamma / (alpha + gamma)`` of the proximal form of the method.
+
+    Examples
+    --------
+    >>> beta_from_gamma(1.0, 1.0)
+    0.5
+    """
+    return alpha * gamma / (alpha + gamma)
+
+
+def _real(dtype: torch.dtype) -> torch.dtype:
+    return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)

@@ -1,0 +1,171 @@
+"""The record of a run: what happened in every iteration, to every sample."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ulda.errors import MissingExtraError, UldaError
+from ulda.solvers.objective import Evaluation, square_norm
+from ulda.solvers.options import Options
+
+if TYPE_CHECKING:
+    import h5py
+    from matplotlib.figure import Figure
+
+    from ulda.models import Regularizer
+    from ulda.physics import Physics
+
+PROPOSAL, LINE_SEARCH, STALLED = 0, 1, 2
+BRANCHES = ("u", "v", "stalled")
+"""The names of the branches: a proposal, a line-search step, or no step since none descends in finite precision."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration of one sample.
+
+    Attributes
+    ----------
+    eps
+        The smoothing of this iteration.
+    phi_before, grad_norm_before
+        The objective and the norm of its gradient at ``x_t``.
+    phi, f, r, grad_norm
+        The objective, its two terms and the norm of its gradient at ``x_{t+1}``, with the same smoothing.
+    step_length
+        ``||x_{t+1} - x_t||``.
+    branch
+        ``"u"``, ``"v"`` or ``"stalled"``.
+    line_search_steps
+        How often the line search shortened its step; 0 for a proposal.
+    """
+
+    eps: float
+    phi_before: float
+    grad_norm_before: float
+    phi: float
+    f: float
+    r: float
+    grad_norm: float
+    step_length: float
+    branch: str
+    line_search_steps: int
+
+    def holds(self, options: Options) -> bool:
+        """Tell whether the inequality that admitted this step holds for the recorded numbers."""
+        # squaring the recorded length rounds in the last digit
+        decrease, square = self.phi - self.phi_before, self.step_length**2 * (1 - 1e-14)
+        if self.branch == "stalled":
+            return self.step_length == 0
+        if self.branch == "v":
+            return decrease <= -options.eta3 / self.eps * square
+        return decrease <= -options.eta2 / 2 * square and self.grad_norm_before <= self.step_length / options.eta1
+
+
+@dataclass
+class Trace:
+    """All iterations of all samples of a run.
+
+    Recording keeps small tensors; they become numbers when asked for.
+    """
+
+    n_samples: int
+    options: Options
+    _records: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def record(
+        self,
+        samples: Tensor,
+        x: Tensor,
+        at_x: Evaluation,
+        x_next: Tensor,
+        at_next: Evaluation,
+        eps: Tensor,
+        branch: Tensor,
+        n_searches: Tensor,
+    ) -> None:
+        """Append one iteration of the running samples."""
+        with torch.no_grad():
+            length = square_norm(x_next - x).sqrt()
+            columns = (
+                *(eps, at_x.phi, at_x.grad_norm, at_next.phi, at_next.f, at_next.r, at_next.grad_norm, length),
+                *(branch, n_searches),
+            )
+            self._records.append((samples, torch.stack([column.double() for column in columns], 1)))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def steps(self, sample: int) -> list[Step]:
+        """Return the iterations of one sample."""
+        if not 0 <= sample < self.n_samples:
+            raise UldaError(f"there is no sample {sample} in a batch of {self.n_samples}")
+        found = []
+        for samples, numbers in self._records:
+            rows = numbers[samples == sample].tolist()
+            found += [Step(*row[:8], BRANCHES[int(row[8])], int(row[9])) for row in rows]
+        return found
+
+    def accepted_fraction(self) -> float:
+        """Return the fraction of iterations, over all samples, that took the proposal u."""
+        branches = torch.cat([numbers[:, 8] for _, numbers in self._records])
+        return float((branches == PROPOSAL).double().mean())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options and every iteration of every sample, for JSON."""
+        samples = [[vars(step) for step in self.steps(i)] for i in range(self.n_samples)]
+        return {"options": self.options.as_dict(), "samples": samples}
+
+    def certificate(
+        self, y: Tensor, physics: Physics, regularizer: Regularizer, x: Tensor, x0: Tensor | None = None
+    ) -> dict[str, Any]:
+        """Return the certificate of the run; see `ulda.solvers.certificate.certify`."""
+        from ulda.solvers.certificate import certify
+
+        return certify(self, y, physics, regularizer, x, x0)
+
+    def save_json(self, path: str | Path) -> None:
+        """Write the trace as JSON."""
+        Path(path).write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
+
+    def save_hdf5(self, group: h5py.Group) -> None:
+        """Write the trace into an HDF5 group: one dataset per quantity, ``(iterations, samples)``, NaN once stopped."""
+        names = [name for name in Step.__dataclass_fields__ if name != "branch"]
+        table = {name: torch.full((len(self), self.n_samples), torch.nan, dtype=torch.float64) for name in names}
+        branches = torch.full((len(self), self.n_samples), -1, dtype=torch.int8)
+        for sample in range(self.n_samples):
+            for t, step in enumerate(self.steps(sample)):
+                branches[t, sample] = BRANCHES.index(step.branch)
+                for name in names:
+                    table[name][t, sample] = getattr(step, name)
+        for name, values in table.items():
+            group.create_dataset(name, data=values.numpy())
+        group.create_dataset("branch", data=branches.numpy())
+        group.attrs["branches"] = list(BRANCHES)
+        group.attrs["options"] = json.dumps(self.options.as_dict())
+
+    def plot(self) -> Figure:
+        """Draw the objective and the norm of its gradient along the iterations, on logarithmic scales."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise MissingExtraError("plotting a trace", "plot") from error
+        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for sample in range(self.n_samples):
+            steps = self.steps(sample)
+            iterations = range(1, len(steps) + 1)
+            lowest = min(step.phi for step in steps)
+            left.semilogy(iterations, [step.phi - lowest + 1e-12 * abs(lowest) + 1e-300 for step in steps])
+            (line,) = right.semilogy(iterations, [step.grad_norm + 1e-300 for step in steps])
+            searched = [t for t, step in zip(iterations, steps, strict=True) if step.branch == "v"]
+            right.plot(searched, [steps[t - 1].grad_norm for t in searched], "v", ms=3, color=line.get_color())
+        left.set(xlabel="iteration", ylabel=r"$\phi$ above its last value", title="objective")
+        right.set(xlabel="iteration", ylabel=r"$\|\nabla\phi\|$", title="gradient (triangles: line search)")
+        return figure

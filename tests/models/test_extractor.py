@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.fft import idctn
+from torch import Tensor
+
+from tests.linear_checks import complex_normal
+from ulda.errors import UldaError
+from ulda.models import Adapter, ComplexConv2d, FeatureExtractor, Regularizer
+from ulda.models import extractor as extractor_module
+from ulda.models.extractor import cosine_filters, set_identity
+from ulda.models.layers import convolve
+
+
+def layers(extractor: FeatureExtractor) -> list[ComplexConv2d]:
+    return [layer for layer in extractor.layers if isinstance(layer, ComplexConv2d)]
+
+
+def identity(width: int, size: int) -> Tensor:
+    kernel = torch.zeros(width, width, size, size)
+    kernel[torch.arange(width), torch.arange(width), size // 2, size // 2] = 1
+    return kernel
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extractor_module, "_NOISE", 0.0)
+
+
+def test_parameter_counts() -> None:
+    def count(module: torch.nn.Module) -> int:
+        return sum(p.numel() for p in module.parameters())
+
+    assert count(FeatureExtractor()) == 14_112
+    assert count(Adapter()) == 4_608
+    assert count(FeatureExtractor(width=8, depth=2, kernel_size=5)) == 2 * 25 * (8 + 8 * 8)
+    assert count(Regularizer(FeatureExtractor(), Adapter())) == 14_112 + 4_608
+
+
+@pytest.mark.parametrize(("width", "depth", "size"), [(1, 1, 1), (3, 2, 5), (16, 4, 3)])
+def test_shapes(width: int, depth: int, size: int) -> None:
+    extractor = FeatureExtractor(width, depth, size)
+    assert extractor(torch.zeros(2, 2, 7, 5)).shape == (2, 2 * width, 7, 5)
+    assert len(layers(extractor)) == depth
+    assert Adapter(width, size)(torch.zeros(2, 2 * width, 7, 5)).shape == (2, 2 * width, 7, 5)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_the_filters_are_the_cosine_basis_of_scipy(size: int) -> None:
+    filters = cosine_filters(size).numpy()
+    assert len(filters) == size * size - 1
+    for number in range(1, size * size):
+        unit = np.zeros(size * size)
+        unit[number] = 1
+        np.testing.assert_allclose(filters[number - 1], idctn(unit.reshape(size, size), norm="ortho"), atol=1e-6)
+
+
+def test_a_kernel_of_one_pixel_has_the_constant_filter() -> None:
+    assert cosine_filters(1).tolist() == [[[1.0]]]
+
+
+def test_the_first_layer_starts_as_plus_and_minus_the_cosine_filters() -> None:
+    first = layers(FeatureExtractor(seed=3))[0]
+    filters = cosine_filters(3)
+    signed = torch.stack([sign * f for f in filters for sign in (1, -1)])[:, None]
+    for difference in (first.real.detach() - signed, first.imag.detach()):
+        assert 0.015 < float(difference.std()) < 0.025
+        assert abs(float(difference.mean())) < 0.006
+        assert float(difference.abs().max()) < 0.1
+
+
+def test_the_other_layers_start_as_the_identity() -> None:
+    for layer in layers(FeatureExtractor(seed=3))[1:]:
+        for difference in (layer.real.detach() - identity(16, 3), layer.imag.detach()):
+            assert 0.018 < float(difference.std()) < 0.022
+            assert float(difference.abs().max()) < 0.12
+
+
+def test_the_adapter_starts_as_a_multiple_of_the_identity() -> None:
+    adapter = Adapter(weight=0.5, seed=4)
+    for difference in (adapter.layer.real.detach() - 0.5 * identity(16, 3), adapter.layer.imag.detach()):
+        assert 0.009 < float(difference.std()) < 0.011
+    assert torch.allclose(Adapter(weight=0.5, seed=4).layer.real, 5 * Adapter(seed=4).layer.real)
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_the_untrained_features_are_filter_responses() -> None:
+    extractor = FeatureExtractor(depth=1)
+    x = torch.randn(2, 2, 9, 8, generator=torch.Generator().manual_seed(0))
+    features = extractor(x).detach()
+    responses = [convolve(x[:, part : part + 1], cosine_filters(3)[:, None]) for part in (0, 1)]
+    # plus minus minus: the smoothed ReLU of a number less that of its negative is the number
+    torch.testing.assert_close(features[:, 0::2] - features[:, 1::2], torch.cat(responses, 1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_the_untrained_regulariser_does_not_see_constants_inside_and_grows_with_edges() -> None:
+    regularizer = Regularizer(FeatureExtractor(delta=1e-3), Adapter())
+    constant = torch.full((1, 12, 12), 2 - 1j)
+    inside = regularizer.features(constant)[..., 5:-5, 5:-5]
+    torch.testing.assert_close(inside, regularizer.features(0 * constant)[..., 5:-5, 5:-5], rtol=0, atol=1e-6)
+    edge = torch.zeros(1, 12, 12, dtype=torch.complex64)
+    edge[..., 6:] = 1
+    values = [regularizer.value(height * edge, 1e-4).item() for height in (0, 1, 2)]
+    # like total variation: in proportion to the height, up to delta
+    assert values[0] < 0.01 * values[1]
+    assert values[2] == pytest.approx(2 * values[1], rel=0.01)
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_a_wide_extractor_repeats_the_filters() -> None:
+    first = layers(FeatureExtractor(width=20))[0]
+    assert torch.equal(first.real[16:], first.real[:4])
+
+
+def test_a_seed_decides_the_start() -> None:
+    for start in ("filter-bank", "random"):
+        a, b, c = (FeatureExtractor(start=start, seed=seed) for seed in (1, 1, 2))
+        assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+        assert not any(torch.equal(p, q) for p, q in zip(a.parameters(), c.parameters(), strict=True))
+    assert torch.equal(Adapter(seed=1).layer.imag, Adapter(seed=1).layer.imag)
+    assert not torch.equal(Adapter(seed=1).layer.imag, Adapter(seed=2).layer.imag)
+
+
+def test_the_start_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    FeatureExtractor()
+    Adapter()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_random_start_is_that_of_glorot() -> None:
+    second = layers(FeatureExtractor(start="random"))[1]
+    assert float(second.real.detach().std()) == pytest.approx(math.sqrt(1 / (32 * 9)), rel=0.05)
+
+
+def test_identity_leaves_features_alone() -> None:
+    layer = ComplexConv2d(3, 3, 5)
+    set_identity(layer)
+    x = complex_normal(2, 6, 4, 4).real
+    assert torch.equal(layer(x), x)
+
+
+def test_wrong_options_are_clear_errors() -> None:
+    with pytest.raises(UldaError, match="at least one layer"):
+        FeatureExtractor(depth=0)
+    with pytest.raises(UldaError, match="needs channels"):
+        FeatureExtractor(width=0)
+    with pytest.raises(UldaError, match="must be odd"):
+        FeatureExtractor(kernel_size=2)
+    with pytest.raises(UldaError, match="must be positive"):
+        FeatureExtractor(delta=0)
+    with pytest.raises(UldaError, match="filter-bank"):
+        FeatureExtractor(start="zeros")  # type: ignore[arg-type]
+    with pytest.raises(UldaError, match="must be odd"):
+        Adapter(kernel_size=4)
