@@ -24,6 +24,8 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/regularizer.py
+	$(BIN)/python benchmarks/promises.py
 
 clean:
 	rm -rf $(VENV) demo-output build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

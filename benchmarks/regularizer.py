@@ -13,6 +13,8 @@ Time
 Memory
     The peak resident memory (VmHWM of /proc/self/status) during the first full-size step, less what was resident right
     before it. A step on 8 x 8 images has loaded the libraries by then, and the peak is reset (/proc/self/clear_refs).
+    "Tensors alone": the same with an allocator that returns every tensor to the system at once
+    (``MALLOC_MMAP_THRESHOLD_=65536``), so that memory lost between tensors counts for neither side.
 Convolution peak
     FLOP/s of a bare 32 -> 32 convolution (3 x 3, same batch and image size) in the faster of both memory layouts.
     Needed are, per phase and layer, two convolutions for value and gradient (inference), and six for a training step:
@@ -38,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.models.regularizer import stacked
+from ulda.models.regularizer import _evaluate, stacked
 from ulda.physics import CartesianMRI, cartesian_mask
 
 if TYPE_CHECKING:
@@ -147,11 +149,9 @@ def measure_compiled(size: Size, rounds: int) -> dict[str, float]:
     step = TrainingStep(size)
     regularizer, x = step.regularizer.requires_grad_(False), step.physics.A_adjoint(step.y)
     with torch.no_grad():
-        kernels = tuple(layer.kernel() for layer in [*regularizer.extractor.layers, regularizer.adapter.layer])  # type: ignore[operator, union-attr]
+        kernels = tuple(layer.kernel() for layer in [*regularizer.extractor.layers, regularizer.adapter.layer])  # type: ignore[union-attr]
         eps = torch.full((size.batch, 1, 1), EPS)
         arguments = stacked(x), eps, kernels, regularizer.extractor.activation, regularizer.extractor.depth
-        from ulda.models.regularizer import _evaluate
-
         compiled = torch.compile(_evaluate)
         start = time.perf_counter()
         _, result, _ = compiled(*arguments)
@@ -184,10 +184,16 @@ MEASUREMENTS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 
-def in_fresh_process(name: str, threads: int, size: Size, **options: int | bool) -> dict[str, float]:
-    """Return the result of a measurement that runs alone in a new process."""
+def in_fresh_process(
+    name: str, threads: int, size: Size, *, returning: bool = False, **options: int | bool
+) -> dict[str, float]:
+    """Return the result of a measurement that runs alone in a new process.
+
+    `returning`: with an allocator that returns every tensor to the system at once.
+    """
     task = json.dumps({"name": name, "threads": threads, "size": asdict(size), "options": options})
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    allocator = {"MALLOC_MMAP_THRESHOLD_": "65536"} if returning else {}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)} | allocator
     command = [sys.executable, __file__, "--task", task]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -225,11 +231,18 @@ class Row:
         return [self.what, str(self.threads), f"{self.measured:.2f}", wanted, self.verdict]
 
 
+def memory_of_both(size: Size, threads: int = 1, *, returning: bool = False) -> tuple[float, float]:
+    """Return the peak memory in MiB of our training step and of its peer."""
+    ours = in_fresh_process("memory", threads, size, returning=returning)
+    peer = in_fresh_process("memory", threads, size, returning=returning, double_backward=True)
+    return ours["peak"], peer["peak"]
+
+
 def run(threads: int, size: Size, rounds: int, *, compiled: bool) -> tuple[list[Row], dict[str, Any]]:
     """Measure everything with a number of threads."""
     times = in_fresh_process("training", threads, size, rounds=rounds)
-    ours = in_fresh_process("memory", threads, size)["peak"]
-    peer = in_fresh_process("memory", threads, size, double_backward=True)["peak"]
+    ours, peer = memory_of_both(size, threads)
+    ours_alone, peer_alone = memory_of_both(size, threads, returning=True)
     short, long = Size(size.side, 3, size.batch, size.width), Size(size.side, 15, size.batch, size.width)
     peaks = [in_fresh_process("memory", threads, s, recompute=True)["peak"] for s in (short, long)]
     again = in_fresh_process("recompute", threads, long, rounds=max(2, rounds // 2))
@@ -241,6 +254,7 @@ def run(threads: int, size: Size, rounds: int, *, compiled: bool) -> tuple[list[
         Row("training: times faster than by double backward", threads,
             times["training by double backward"] / times["training"], "at least", 1.5),
         Row("training: memory relative to double backward", threads, ours / peer, "at most", 0.6),
+        Row("training: the same, tensors alone", threads, ours_alone / peer_alone, "at most", 0.6),
         Row("inference: fraction of the convolution peak", threads, inference, "at least", 0.5),
         Row("training: fraction of the convolution peak", threads, training, "at least", 0.4),
         Row("recomputing: memory of 15 phases relative to 3", threads, peaks[1] / peaks[0], "at most", 1.5),
@@ -249,7 +263,14 @@ def run(threads: int, size: Size, rounds: int, *, compiled: bool) -> tuple[list[
     ]  # fmt: skip
     raw: dict[str, Any] = {
         "seconds": times | {f"{name}, 15 phases": seconds for name, seconds in again.items()},
-        "MiB": {"ours": ours, "double backward": peer, "recompute, 3": peaks[0], "recompute, 15": peaks[1]},
+        "MiB": {
+            "training": ours,
+            "training by double backward": peer,
+            "training, tensors alone": ours_alone,
+            "training by double backward, tensors alone": peer_alone,
+            "recompute, 3 phases": peaks[0],
+            "recompute, 15 phases": peaks[1],
+        },
         "convolution peak in GFLOP/s": peak / 1e9,
     }
     if compiled:
@@ -275,17 +296,19 @@ def markdown(results: dict[str, Any]) -> str:
     """Return the table and the facts of the machine as Markdown."""
     header = ["what", "threads", "measured", "wanted", "met"]
     table = [header, ["---"] * len(header), *(Row(**row).cells() for row in results["rows"])]
-    facts = "; ".join(f"{name} {value}" for name, value in results["machine"].items())
-    loads = ", ".join(f"{load:.1f}" for load in results["load average before and after"])
+    facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
+    loads = " and ".join(f"{load:.1f}" for load in results["load average before and after"])
     size = results["size"]
+    peaks = ", ".join(
+        f"{raw['convolution peak in GFLOP/s']:.0f} GFLOP/s (threads: {n})" for n, raw in results["raw"].items()
+    )
     lines = [
         *("| " + " | ".join(cells) + " |" for cells in table),
         "",
-        f"Batch {size['batch']}, {size['side']} x {size['side']}, {size['width']} complex channels, "
-        f"{size['phases']} phases where not said otherwise. Machine: {facts}. Load average before and after: {loads}. "
-        "Convolution peak: "
-        + ", ".join(f"{raw['convolution peak in GFLOP/s']:.0f} GFLOP/s ({n} threads)" for n, raw in results["raw"].items())
-        + ".",
+        f"- Batch {size['batch']}, {size['side']} x {size['side']}, {size['width']} complex channels, "
+        f"{size['phases']} phases where not said otherwise",
+        f"- Machine: {facts}; load average before and after: {loads}",
+        f"- Convolution peak: {peaks}",
     ]
     return "\n".join(lines)
 

@@ -433,3 +433,8 @@ def test_wrong_arguments_are_clear_errors() -> None:
             method(torch.zeros(2, 8, 8), 0.1)
         with pytest.raises(UldaError, match="complex images"):
             method(torch.zeros(8, dtype=torch.complex64), 0.1)
+        with pytest.raises(UldaError, match="complex images"):
+            method(torch.zeros(0, 8, 8, dtype=torch.complex64), 0.1)
+        for eps in (0.0, -0.1, math.nan, torch.tensor([0.1, 0.0])):
+            with pytest.raises(UldaError, match="eps must be positive"):
+                method(complex_normal(2, 8, 8), eps)

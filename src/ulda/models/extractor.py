@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -63,8 +64,7 @@ class FeatureExtractor(nn.Module):
         self.activation = SmoothedReLU(delta)
         channels = [1, *[width] * depth]
         self.layers = nn.ModuleList(
-            ComplexConv2d(n_in, n_out, kernel_size, generator=generator)
-            for n_in, n_out in zip(channels[:-1], channels[1:], strict=True)
+            ComplexConv2d(n_in, n_out, kernel_size, generator=generator) for n_in, n_out in pairwise(channels)
         )
         if start == "filter-bank":
             self._start_as_filter_bank(generator)
@@ -81,7 +81,8 @@ class FeatureExtractor(nn.Module):
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, ComplexConv2d)
             if number == 0:
-                layer.real.copy_(torch.stack([filters[c // 2 % len(filters)] * (-1) ** c for c in range(self.width)])[:, None])
+                signed = [filters[c // 2 % len(filters)] * (-1) ** c for c in range(self.width)]
+                layer.real.copy_(torch.stack(signed)[:, None])
                 layer.imag.zero_()
             else:
                 set_identity(layer)

@@ -145,8 +145,8 @@ def kernel_gradient(x: Tensor, g: Tensor, size: int) -> Tensor:
         for row in range(-rows, rows + 1):
             offset = row * width + shift
             first, last = max(0, -offset), min(n_pixels, n_pixels - offset)
-            for source, target in zip(sources, targets, strict=True):
-                taps[pad + row, pad + shift].addmm_(target[first:last].T, source[first + offset : last + offset])
+            products = torch.bmm(targets[:, first:last].mT, sources[:, first + offset : last + offset])
+            torch.sum(products, 0, out=taps[pad + row, pad + shift])
 
     # pixels whose neighbour lies outside of the image must not meet the pixel that follows it in memory
     add_taps(0)

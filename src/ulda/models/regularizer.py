@@ -1,8 +1,8 @@
 """The learned regulariser ``r_eps``, its gradient, and the derivative of its gradient.
 
 ``r_eps(x)`` sums over all pixels the smoothed length of the feature vector ``q_k``, ``q = h(g(x))``: it is
-``||q_k||^2 / (2 eps)`` up to ``eps`` and ``||q_k|| - eps / 2`` beyond. Its gradient is ``J^T (q_k / max(||q_k||, eps))``,
-written out here with transposed convolutions on the same kernels.
+``||q_k||^2 / (2 eps)`` up to ``eps`` and ``||q_k|| - eps / 2`` beyond. Its gradient is
+``J^T (q_k / max(||q_k||, eps))``, written out here with transposed convolutions on the same kernels.
 
 Training differentiates that gradient. Since the Hessian is symmetric, this takes no double backward: one pass
 forward along the incoming direction (dots below) and one pass back give everything, from two tensors per layer.
@@ -92,10 +92,12 @@ def unstacked(x: Tensor) -> Tensor:
 
 
 def _batch(x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
-    if x.ndim < 2 or not x.is_complex():
+    if x.ndim < 2 or not x.is_complex() or x.numel() == 0:
         raise UldaError(f"the regulariser needs complex images (..., H, W), but got {x.dtype} {tuple(x.shape)}")
     images = x.resolve_conj().reshape(-1, *x.shape[-2:]).contiguous()
     eps = torch.as_tensor(eps, dtype=x.real.dtype, device=x.device)
+    if not bool((eps > 0).all()):
+        raise UldaError(f"the smoothing eps must be positive, but its smallest value is {eps.min().item():g}")
     return images, eps.expand(x.shape[:-2]).reshape(-1, 1, 1)
 
 
@@ -183,7 +185,7 @@ class _ValueAndGrad(torch.autograd.Function):
         return value, gradient
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_value: Tensor | None, d_gradient: Tensor | None) -> tuple[Any, ...]:
         n_fixed, n_activated = 5, ctx.n_activated
         n_kernels = len(ctx.needs_input_grad) - n_fixed
@@ -214,7 +216,7 @@ def _second_order(
     weight: Tensor | None,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Differentiate ``<direction, grad r_eps(x)> + weight * r_eps(x)``: by `x` (the first term only) and by the kernels.
+    """Differentiate ``<direction, grad r_eps(x)> + weight * r_eps(x)`` by `x` (first term only) and by the kernels.
 
     A dot is the derivative along `direction`. Only the pre-activations' dots are stored; what else the way back needs
     is pointwise, and computing it again there costs less than the memory.
@@ -234,19 +236,21 @@ def _second_order(
     along = torch.where(length > eps[:, None], torch.mul(g, q_dot, out=source).sum(1, keepdim=True), 0.0)
     g_dot = torch.addcmul(q_dot, g, along, value=-1).div_(length)
     d_kernels: list[Tensor | None] = [None] * len(kernels)
+    # `slope` holds the derivative of the last activation by now; on the way back, of the one that comes next
     for i in reversed(range(len(kernels))):
         if i < n_activated:
-            activation.derivative_from_shifted(z[i], out=slope)
             curved = activation.keep_inside_parabola_(z[i], a_dot.pop())
             g_dot.mul_(slope).addcmul_(curved, kept.h[i], value=activation.curvature)
             g = torch.mul(slope, kept.h[i], out=curved)
+            if i > 0:
+                activation.derivative_from_shifted(z[i - 1], out=slope)
         above, g_dot = g_dot, convolve_adjoint(g_dot, kernels[i])
         if wanted[i]:
             if i == 0:
                 source, source_dot = x, direction
             else:
                 activation.from_shifted(z[i - 1], out=source)
-                torch.mul(activation.derivative_from_shifted(z[i - 1], out=slope), a_dot[i - 1], out=source_dot)
+                torch.mul(slope, a_dot[i - 1], out=source_dot)
             if weight is not None:
                 source_dot = torch.addcmul(source_dot, weight, source)
             size = kernels[i].shape[-1]

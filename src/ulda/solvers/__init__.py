@@ -1,11 +1,11 @@
 """The modified ELDA: the algorithm, its objective, its record and its certificate."""
 
 from ulda.solvers.certificate import Verdict, certify, verify
-from ulda.solvers.elda import Status, elda
+from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
 from ulda.solvers.record import Run, load_run, save_run
-from ulda.solvers.trace import Step, Trace
+from ulda.solvers.trace import Status, Step, Trace
 
 __all__ = [
     "Evaluation",

@@ -30,7 +30,7 @@ from ulda.solvers.trace import Step, Trace
 FORMAT = "ulda-certificate"
 VERSION = 1
 
-TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """How far a replayed number may be from the recorded one, relative to its size: other machines round differently."""
 
 
@@ -175,7 +175,11 @@ def _replay(
     except UldaError as error:
         return [f"the run cannot be replayed: {error}"], None, None
     if trace.n_samples != len(certificate["samples"]):
-        return [f"the certificate has {len(certificate['samples'])} samples, the measurement {trace.n_samples}"], None, None
+        return (
+            [f"the certificate has {len(certificate['samples'])} samples, the measurement {trace.n_samples}"],
+            None,
+            None,
+        )
     for sample, recorded in enumerate(certificate["samples"]):
         steps = trace.steps(sample)
         for t, (step, claim) in enumerate(zip(steps, recorded["iterations"], strict=False)):
@@ -195,9 +199,9 @@ def _replay(
         for name, fact in facts.items():
             if recorded.get(name) != fact:
                 return [f"sample {sample}: {name} does not follow from the iterations on record"], sample, None
-    error = float((replayed - x).abs().max() / x.abs().max().clamp_min(torch.finfo(x.real.dtype).tiny))
-    if not error <= tolerance:
-        return [f"the replay ends at another image (largest difference {error:.2g} of the peak)"], None, None
+    distance = float((replayed - x).abs().max() / x.abs().max().clamp_min(torch.finfo(x.real.dtype).tiny))
+    if not distance <= tolerance:
+        return [f"the replay ends at another image (largest difference {distance:.2g} of the peak)"], None, None
     return [], None, None
 
 

@@ -19,50 +19,13 @@ acceptance test and the next line search.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.solvers.objective import Evaluation, SmoothedObjective, square_norm
 from ulda.solvers.options import Options
-from ulda.solvers.trace import LINE_SEARCH, PROPOSAL, STALLED, Trace
-
-
-@dataclass(frozen=True)
-class Status:
-    """What the callback sees after each iteration, for the samples that were still running.
-
-    Attributes
-    ----------
-    iteration
-        t, from 0.
-    samples
-        Which samples of the batch these are ``(n,)``.
-    x, x_next
-        The iterate before and after.
-    at_x, at_next
-        The objective there, at this iteration's eps.
-    eps
-        This iteration's smoothing ``(n,)``.
-    branch
-        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``.
-    """
-
-    iteration: int
-    samples: Tensor
-    x: Tensor
-    x_next: Tensor
-    at_x: Evaluation
-    at_next: Evaluation
-    eps: Tensor
-    branch: Tensor
-
-
-Callback = Callable[[Status], bool | None]
-"""Called after each iteration; returning False ends the run."""
+from ulda.solvers.trace import LINE_SEARCH, PROPOSAL, STALLED, Callback, Status, Trace
 
 
 def elda(
@@ -141,24 +104,26 @@ def _line_search(
 ) -> tuple[Tensor, Evaluation, Tensor, Tensor]:
     """Shorten gradient steps until each sample descends; only the samples still searching are evaluated."""
     v, at_v, gradient = x, at_x, at_x.grad
-    branch, n_steps = torch.full_like(eps, STALLED, dtype=torch.long), torch.zeros_like(eps, dtype=torch.long)
+    branch, n_reductions = torch.full_like(eps, STALLED, dtype=torch.long), torch.zeros_like(eps, dtype=torch.long)
     length = torch.zeros_like(eps)
     searching, a = torch.arange(len(x), device=x.device), options.alpha_bar
-    for _ in range(options.max_line_search):
-        trial = x[searching] - a * gradient[searching]
-        at_trial = objective.take(searching).evaluate(trial, eps[searching])
-        bound = -options.eta3 / eps[searching] * square_norm(trial - x[searching])
-        found = at_trial.phi - at_x.phi[searching] <= bound
-        done, winners = searching[found], found.nonzero().squeeze(1)
-        v, at_v = v.index_copy(0, done, trial[winners]), at_v.replace(done, at_trial.take(winners))
-        branch[done], length[done] = LINE_SEARCH, a
-        searching, a = searching[~found], options.rho * a
-        n_steps[searching] += 1
-        if len(searching) == 0:
-            break
+    with torch.no_grad():
+        for _ in range(options.max_line_search):
+            trial = x[searching] - a * gradient[searching]
+            at_trial = objective.take(searching).evaluate(trial, eps[searching])
+            square_step = square_norm(trial - x[searching])
+            found = at_trial.phi - at_x.phi[searching] <= -options.eta3 / eps[searching] * square_step
+            found &= (square_step > 0) | (at_x.grad_norm[searching] == 0)
+            done, winners = searching[found], found.nonzero().squeeze(1)
+            v, at_v = v.index_copy(0, done, trial[winners]), at_v.replace(done, at_trial.take(winners))
+            branch[done], length[done] = LINE_SEARCH, a
+            searching, a = searching[~found], options.rho * a
+            n_reductions[searching] += 1
+            if len(searching) == 0:
+                break
     if torch.is_grad_enabled():
-        # the evaluations above carry no gradient of the parameters; the accepted step does
-        shape = (-1, *(1,) * (x.ndim - 1))
+        # the search is not differentiated; the step it found is, with its length as a constant
         slope = at_x.grad_f + objective.regularizer_grad(x, eps)
-        v = x - length.to(slope.real.dtype).reshape(shape) * slope
-    return v, at_v, branch, n_steps
+        v = x - length.to(slope.real.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * slope
+        at_v = objective.evaluate(v, eps)
+    return v, at_v, branch, n_reductions

@@ -99,9 +99,7 @@ class Reconstruction:
         Without it they flow through `regularizer_grad` only, which is all that a step of the solver needs.
     """
 
-    def __init__(
-        self, physics: Physics, y: Tensor, regularizer: Regularizer, *, track_values: bool = False
-    ) -> None:
+    def __init__(self, physics: Physics, y: Tensor, regularizer: Regularizer, *, track_values: bool = False) -> None:
         self.physics, self.y, self.regularizer, self.track_values = physics, y, regularizer, track_values
 
     def evaluate(self, x: Tensor, eps: Tensor) -> Evaluation:
@@ -122,9 +120,7 @@ class Reconstruction:
 
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""
-        return type(self)(
-            self.physics.take(index), self.y[index], self.regularizer, track_values=self.track_values
-        )
+        return type(self)(self.physics.take(index), self.y[index], self.regularizer, track_values=self.track_values)
 
     def check(self, x: Tensor) -> None:
         """Raise a clear error for measurements that cannot be reconstructed."""

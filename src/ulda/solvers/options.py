@@ -75,21 +75,18 @@ class Options:
             if getattr(self, name) < 1:
                 raise UldaError(f"{name} must be at least 1, but it is {getattr(self, name)}")
         for name in ("alpha", "beta"):
-            values = torch.as_tensor(getattr(self, name)).detach()
+            values = _tensor(getattr(self, name)).detach()
             if values.ndim > 2 or values.numel() == 0:
                 raise UldaError(
                     f"{name} must be a number, one per phase, or one per phase and sample, "
                     f"but it has shape {tuple(values.shape)}"
                 )
             if not ((values > 0) & torch.isfinite(values)).all():
-                raise UldaError(f"every {name} must be positive and finite")
+                raise UldaError(f"{name} must be positive and finite throughout")
 
     def step(self, name: str, iteration: int, samples: Tensor, like: Tensor) -> Tensor:
         """Return the step size `name` of an iteration, shaped to multiply the samples of `like`."""
-        values = getattr(self, name)
-        if not isinstance(values, Tensor):
-            values = torch.tensor(values, dtype=torch.float64)
-        values = values.to(dtype=_real(like.dtype), device=like.device)
+        values = _tensor(getattr(self, name)).to(dtype=_real(like.dtype), device=like.device)
         if values.ndim > 0:
             values = values[min(iteration, len(values) - 1)]
         if values.ndim > 0:
@@ -105,7 +102,7 @@ class Options:
         """Return the options with plain numbers, for JSON; `Options` of it are these options again."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("alpha", "beta"):
-            plain[name] = torch.as_tensor(plain[name], dtype=torch.float64).detach().tolist()
+            plain[name] = _tensor(plain[name]).detach().double().tolist()
         return plain
 
 
@@ -118,6 +115,10 @@ def beta_from_gamma(alpha: float, gamma: float) -> float:
     0.5
     """
     return alpha * gamma / (alpha + gamma)
+
+
+def _tensor(values: StepSize) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float64)
 
 
 def _real(dtype: torch.dtype) -> torch.dtype:

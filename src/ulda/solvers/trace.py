@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,40 @@ if TYPE_CHECKING:
 PROPOSAL, LINE_SEARCH, STALLED = 0, 1, 2
 BRANCHES = ("u", "v", "stalled")
 """The names of the branches: a proposal, a line-search step, or no step since none descends in finite precision."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the callback sees after each iteration, for the samples that were still running.
+
+    Attributes
+    ----------
+    iteration
+        t, from 0.
+    samples
+        Which samples of the batch these are ``(n,)``.
+    x, x_next
+        The iterate before and after.
+    at_x, at_next
+        The objective there, at this iteration's eps.
+    eps
+        This iteration's smoothing ``(n,)``.
+    branch
+        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``.
+    """
+
+    iteration: int
+    samples: Tensor
+    x: Tensor
+    x_next: Tensor
+    at_x: Evaluation
+    at_next: Evaluation
+    eps: Tensor
+    branch: Tensor
+
+
+Callback = Callable[[Status], bool | None]
+"""Called after each iteration; returning False ends the run."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +143,10 @@ class Trace:
             raise UldaError(f"there is no sample {sample} in a batch of {self.n_samples}")
         found = []
         for samples, numbers in self._records:
-            rows = numbers[samples == sample].tolist()
-            found += [Step(*row[:8], BRANCHES[int(row[8])], int(row[9])) for row in rows]
+            for *floats, branch, n_searches in numbers[samples == sample].tolist():
+                names = list(Step.__dataclass_fields__)[: len(floats)]
+                values: dict[str, Any] = dict(zip(names, floats, strict=True))
+                found.append(Step(**values, branch=BRANCHES[int(branch)], line_search_steps=int(n_searches)))
         return found
 
     def accepted_fraction(self) -> float:

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from benchmarks.promises import GroupShrinkage, learned_problem, shrinkage_problem
+from tests.linear_checks import complex_normal
+from ulda.data import demo
+from ulda.errors import UldaError
+from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.solvers import Options, Reconstruction, Status, beta_from_gamma, elda
+
+
+def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstruction, torch.Tensor, Options]:
+    """Return real slices, a start, and options with which both branches occur."""
+    images = torch.stack(list(demo("knee").take(range(0, 4 * n, 4)).images()))[:, :side, :side]
+    physics = CartesianMRI(cartesian_mask(side, 0.2))
+    y = physics.A(images)
+    regularizer = Regularizer(FeatureExtractor(8, 2), Adapter(8, weight=0.01))
+    settings: dict[str, Any] = {"beta": [0.2, 50.0] * 4, "eps_0": 0.003, "eps_tol": 1e-5, "iterations": 8} | options
+    return Reconstruction(physics, y, regularizer), physics.A_adjoint(y), Options(**settings)
+
+
+@torch.no_grad()
+def test_a_slice_is_the_same_alone_and_in_any_batch() -> None:
+    problem, x0, options = knee_problem(5)
+    together, trace = elda(problem, x0, options)
+    branches = {step.branch for i in range(5) for step in trace.steps(i)}
+    assert branches == {"u", "v"}
+    for group in ([0], [3], [4, 1], [2, 0, 3]):
+        index = torch.tensor(group)
+        apart, parts = elda(problem.take(index), x0[index], options)
+        assert float((apart - together[index]).abs().max()) < 1e-5
+        for i, sample in enumerate(group):
+            assert [s.branch for s in parts.steps(i)] == [s.branch for s in trace.steps(sample)]
+
+
+class Counted(GroupShrinkage):
+    """Counts the samples that are evaluated."""
+
+    evaluated: list[int]
+
+    def evaluate(self, x: torch.Tensor, eps: torch.Tensor) -> Any:
+        Counted.evaluated.append(len(x))
+        return super().evaluate(x, eps)
+
+    def regularizer_grad(self, x: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
+        return GroupShrinkage(self.y, self.weight).evaluate(x, eps).grad_r
+
+
+@torch.no_grad()
+def test_samples_that_have_stopped_cost_nothing() -> None:
+    shrinkage = shrinkage_problem()
+    y = shrinkage.y.clone()
+    y[1] = 0
+    problem = Counted(y, 0.5)
+    Counted.evaluated = []
+    _, trace = elda(problem, y, Options(eps_0=0.5, eps_tol=0.05, iterations=500, gamma=0.7))
+    lengths = [len(trace.steps(i)) for i in range(3)]
+    assert lengths[1] < min(lengths[0], lengths[2])
+    steps = [step for i in range(3) for step in trace.steps(i)]
+    n_trials = sum(1 + step.line_search_steps for step in steps if step.branch == "v")
+    n_reductions = sum(
+        after.eps < before.eps
+        for i in range(3)
+        for before, after in zip(trace.steps(i), trace.steps(i)[1:], strict=False)
+    )
+    assert sum(Counted.evaluated) == 3 + len(steps) + n_trials + n_reductions
+
+
+@torch.no_grad()
+def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per accepted proposal: one value and gradient at z and one at u, of depth + 1 convolutions each way."""
+    counts = {"conv2d": 0, "conv_transpose2d": 0}
+
+    def counted(name: str) -> Any:
+        original = getattr(F, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            counts[name] += 1
+            return original(*arguments, **keywords)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(F, name, counted(name))
+    problem, x0, options = knee_problem(2, side=32, beta=0.1, iterations=5)
+    _, trace = elda(problem, x0, options)
+    assert trace.accepted_fraction() == 1
+    assert counts == {"conv2d": 3 * (1 + 2 * 5), "conv_transpose2d": 3 * (1 + 2 * 5)}
+
+
+@torch.no_grad()
+def test_the_steps_are_those_of_the_algorithm() -> None:
+    """One iteration by hand."""
+    problem, x0 = learned_problem(1)
+    options = Options(alpha=0.3, beta=0.02, eps_0=0.5, iterations=1)
+    x, trace = elda(problem, x0, options)
+    eps = torch.tensor([0.5], dtype=torch.float64)
+    z = x0 - 0.3 * problem.physics.fidelity_grad(x0, problem.y)
+    u = z - 0.02 * problem.regularizer.grad(z, eps)
+    (step,) = trace.steps(0)
+
+    def phi(point: torch.Tensor) -> float:
+        return float(problem.physics.fidelity(point, problem.y) + problem.regularizer.value(point, eps))
+
+    assert step.branch == "u"
+    assert torch.allclose(x, u, atol=1e-14)
+    assert step.phi_before == pytest.approx(phi(x0), rel=1e-12)
+    assert step.phi == pytest.approx(phi(u), rel=1e-12)
+    assert step.f + step.r == pytest.approx(step.phi, rel=1e-12)
+    assert step.step_length == pytest.approx(float((u - x0).norm()), rel=1e-12)
+
+    rejected = replace(options, beta=1e4)
+    x, trace = elda(problem, x0, rejected)
+    (step,) = trace.steps(0)
+    gradient = problem.physics.fidelity_grad(x0, problem.y) + problem.regularizer.grad(x0, eps)
+    length = rejected.alpha_bar * rejected.rho**step.line_search_steps
+    assert step.branch == "v"
+    assert torch.allclose(x, x0 - length * gradient, atol=1e-13)
+
+
+def test_gradients_flow_through_the_accepted_branch() -> None:
+    """The derivative of the result by a weight and by a step size equals a finite difference, on both branches."""
+    problem, x0 = learned_problem(2)
+    weight = problem.regularizer.adapter.layer.real  # type: ignore[union-attr]
+    target = torch.ones_like(x0)
+
+    def loss(beta: torch.Tensor) -> torch.Tensor:
+        x, trace = elda(problem, x0, Options(alpha=0.3, beta=beta, eps_0=0.5, iterations=3))
+        loss.branches = [s.branch for s in trace.steps(0)]  # type: ignore[attr-defined]
+        return torch.view_as_real(x - target).square().sum()
+
+    for first, branch in ((0.02, "u"), (30.0, "v")):
+        beta = torch.tensor([first, 0.02, 0.02], dtype=torch.float64, requires_grad=True)
+        d_beta, d_weight = torch.autograd.grad(loss(beta), [beta, weight])
+        assert loss.branches[0] == branch  # type: ignore[attr-defined]
+        h = 1e-6
+        with torch.no_grad():
+            for tensor, gradient, at in ((weight, d_weight, (1, 2, 0, 1)), (beta, d_beta, (1,))):
+                tensor[at] += h
+                above = float(loss(beta))
+                tensor[at] -= 2 * h
+                below = float(loss(beta))
+                tensor[at] += h
+                assert float(gradient[at]) == pytest.approx((above - below) / (2 * h), rel=1e-5, abs=1e-7)
+        if branch == "v":
+            assert float(d_beta[0]) == 0
+
+
+def test_step_sizes_per_phase_and_sample() -> None:
+    problem = shrinkage_problem()
+    one = elda(problem, problem.y, Options(alpha=0.3, beta=0.2, iterations=3))[0]
+    many = elda(problem, problem.y, Options(alpha=[0.3] * 3, beta=torch.full((3, 3), 0.2), iterations=3))[0]
+    assert torch.allclose(one, many, atol=1e-7)
+    apart = elda(problem, problem.y, Options(alpha=0.3, beta=torch.tensor([[0.2, 0.1, 0.2]]), iterations=3))[0]
+    assert torch.allclose(one[[0, 2]], apart[[0, 2]], atol=1e-7)
+    assert not torch.allclose(one[1], apart[1], atol=1e-3)
+    with pytest.raises(UldaError, match="beta is given for 2 samples"):
+        elda(problem, problem.y, Options(beta=torch.ones(1, 2)))
+    assert beta_from_gamma(0.5, 1.5) == pytest.approx(0.375)
+
+
+def test_the_callback_sees_and_stops() -> None:
+    problem = shrinkage_problem()
+    seen: list[Status] = []
+
+    def callback(status: Status) -> bool:
+        seen.append(status)
+        return status.iteration < 2
+
+    x, trace = elda(problem, problem.y, Options(iterations=50), callback)
+    assert [status.iteration for status in seen] == [0, 1, 2]
+    assert len(trace) == 3
+    assert torch.equal(x, seen[-1].x_next)
+
+
+def test_without_safeguard_every_proposal_is_taken() -> None:
+    problem, x0 = learned_problem(1)
+    with torch.no_grad():
+        x, trace = elda(problem, x0, Options(beta=3.0, eps_0=0.5, iterations=4, safeguard=False))
+    assert trace.accepted_fraction() == 1
+    assert any(step.phi > step.phi_before for step in trace.steps(0))
+    assert torch.isfinite(x.abs()).all()
+
+
+@torch.no_grad()
+def test_a_proposal_that_is_not_finite_is_rejected() -> None:
+    problem, x0 = learned_problem(1)
+    x, trace = elda(problem, x0, Options(beta=1e308, eps_0=0.5, iterations=3))
+    assert {step.branch for step in trace.steps(0)} == {"v"}
+    assert torch.isfinite(x.abs()).all()
+
+
+@torch.no_grad()
+def test_multicoil_data_with_maps_of_each_sample() -> None:
+    brain = demo("brain-multicoil")
+    kspace = torch.stack([brain.kspace(0), brain.kspace(0).flip(-1)])
+    maps = espirit_maps(kspace)
+    physics = MultiCoilMRI(cartesian_mask(224, 0.25, center=0.1), maps)
+    y = kspace * physics.mask.lines[:, None]
+    problem = Reconstruction(physics, y, Regularizer(FeatureExtractor(4, 1), Adapter(4, weight=0.01)))
+    options = Options(beta=0.5, eps_0=0.003, iterations=2)
+    together, trace = elda(problem, physics.A_adjoint(y), options)
+    second = torch.tensor([1])
+    alone, _ = elda(problem.take(second), physics.A_adjoint(y)[second], options)
+    assert torch.allclose(alone[0], together[1], atol=1e-5)
+    assert all(step.phi < step.phi_before for i in range(2) for step in trace.steps(i))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": torch.full((1, 8, 8), torch.nan, dtype=torch.complex64)}, "measurement holds NaN"),
+        ({"y": torch.full((1, 8, 8), math.inf + 0j, dtype=torch.complex64)}, "measurement holds NaN or infinite"),
+        ({"y": torch.zeros(1, 8, 9, dtype=torch.complex64)}, r"measurement has shape \(1, 8, 9\)"),
+        ({"y": torch.zeros(2, 8, 8, dtype=torch.complex64)}, "2 measurements, but 1 images"),
+        ({"y": torch.zeros(0, 8, 8, dtype=torch.complex64)}, "the batch is empty"),
+        ({"x0": torch.zeros(0, 8, 8, dtype=torch.complex64)}, "at least one sample"),
+        ({"x0": torch.full((1, 8, 8), torch.nan, dtype=torch.complex64)}, "starting point holds NaN"),
+        ({"x0": torch.zeros(1, 9, 8, dtype=torch.complex64)}, "mask has 8 lines"),
+    ],
+)
+def test_unsolvable_problems_are_clear_errors_before_any_iteration(change: dict[str, Any], message: str) -> None:
+    given = {"y": torch.zeros(1, 8, 8, dtype=torch.complex64), "x0": complex_normal(1, 8, 8)} | change
+    problem = Reconstruction(CartesianMRI(cartesian_mask(8, 0.5)), given["y"], Regularizer(FeatureExtractor(2, 1)))
+    with pytest.raises(UldaError, match=message):
+        elda(problem, given["x0"], callback=lambda _: pytest.fail("an iteration was made"))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+import torch
+
+from ulda.errors import UldaError
+from ulda.solvers import Options
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta", "alpha_bar", "eta1", "eta2", "eta3", "eps_0", "eps_tol"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_what_must_be_positive(name: str, value: float) -> None:
+    with pytest.raises(UldaError, match=f"{name} must be positive"):
+        replace(Options(), **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["rho", "sigma", "gamma"])
+@pytest.mark.parametrize("value", [0.0, 1.0, -0.5, 1.5, math.nan])
+def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
+    with pytest.raises(UldaError, match=f"{name} must lie strictly between"):
+        replace(Options(), **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"max_line_search": 0}, "max_line_search must be at least 1"),
+        ({"alpha": [0.1, -0.1]}, "alpha must be positive"),
+        ({"beta": torch.ones(2, 2, 2)}, "beta must be a number, one per phase"),
+        ({"beta": []}, "beta must be a number"),
+    ],
+)
+def test_other_wrong_values(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UldaError, match=message):
+        Options(**wrong)
+
+
+def test_options_are_frozen_and_survive_json() -> None:
+    options = Options(alpha=0.1, beta=torch.tensor([[0.2, 0.3]]))
+    with pytest.raises(FrozenInstanceError):
+        options.rho = 0.9  # type: ignore[misc]
+    again = Options(**options.as_dict())
+    assert again.as_dict() == options.as_dict()
+    like, samples = torch.zeros(2, 3, 3, dtype=torch.complex128), torch.arange(2)
+    assert torch.equal(again.step("beta", 5, samples, like), options.step("beta", 5, samples, like))
+    assert float(options.step("alpha", 0, samples, like)) == 0.1
