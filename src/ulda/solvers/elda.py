@@ -2,7 +2,7 @@
 
 It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
 
-    z = x_t - alpha_t grad f(x_t)
+    z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1})
     u = z - beta_t grad r_eps(z)
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
@@ -59,8 +59,11 @@ def elda(
     result, x = x0, x0
     eps = torch.full(x0.shape[:1], options.eps_0, dtype=torch.float64, device=x0.device)
     at_x = objective.evaluate(x, eps)
+    x_before, slope_before = x, at_x.grad_f
     for t in range(options.iterations):
-        z = x - options.step("alpha", t, samples, x) * at_x.grad_f
+        momentum = options.step("momentum", t, samples, x)
+        ahead, slope = x + momentum * (x - x_before), at_x.grad_f + momentum * (at_x.grad_f - slope_before)
+        z = ahead - options.step("alpha", t, samples, x) * slope
         u = z - options.step("beta", t, samples, x) * objective.regularizer_grad(z, eps)
         x_next, at_next = u, objective.evaluate(u, eps)
         branch, n_searches = torch.full_like(samples, PROPOSAL), torch.zeros_like(samples)
@@ -80,10 +83,11 @@ def elda(
         if not keep_going or stopped.all():
             break
         eps = torch.where(reduced, options.gamma * eps, eps)
-        x, at_x = x_next, at_next
+        x_before, slope_before, x, at_x = x, at_x.grad_f, x_next, at_next
         if stopped.any():
             running = (~stopped).nonzero().squeeze(1)
             samples, x, at_x, eps = samples[running], x[running], at_x.take(running), eps[running]
+            x_before, slope_before = x_before[running], slope_before[running]
             objective, reduced = objective.take(running), reduced[running]
         if reduced.any() and t + 1 < options.iterations:
             changed = reduced.nonzero().squeeze(1)

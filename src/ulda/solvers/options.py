@@ -28,6 +28,9 @@ class Options:
         Step along the data fidelity; 1 is its inverse Lipschitz constant.
     beta
         Step along the regulariser; see `beta_from_gamma` for the other form of the method.
+    momentum
+        How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
+        test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.
     alpha_bar
         First step of the line search.
     eta1, eta2
@@ -51,6 +54,7 @@ class Options:
 
     alpha: StepSize = 1.0
     beta: StepSize = 0.5
+    momentum: StepSize = 0.0
     alpha_bar: float = 1.0
     eta1: float = 0.01
     eta2: float = 0.01
@@ -74,14 +78,16 @@ class Options:
         for name in ("iterations", "max_line_search"):
             if getattr(self, name) < 1:
                 raise UldaError(f"{name} must be at least 1, but it is {getattr(self, name)}")
-        for name in ("alpha", "beta"):
+        for name in ("alpha", "beta", "momentum"):
             values = _tensor(getattr(self, name)).detach()
             if values.ndim > 2 or values.numel() == 0:
                 raise UldaError(
                     f"{name} must be a number, one per phase, or one per phase and sample, "
                     f"but it has shape {tuple(values.shape)}"
                 )
-            if not ((values > 0) & torch.isfinite(values)).all():
+            if name == "momentum" and not ((values >= 0) & (values < 1)).all():
+                raise UldaError("momentum must lie in [0, 1) throughout")
+            if name != "momentum" and not ((values > 0) & torch.isfinite(values)).all():
                 raise UldaError(f"{name} must be positive and finite throughout")
 
     def step(self, name: str, iteration: int, samples: Tensor, like: Tensor) -> Tensor:
@@ -101,7 +107,7 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         """Return the options with plain numbers, for JSON; `Options` of it are these options again."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("alpha", "beta"):
+        for name in ("alpha", "beta", "momentum"):
             plain[name] = _tensor(plain[name]).detach().double().tolist()
         return plain
 

@@ -1,0 +1,160 @@
+"""Models as files: a base is a folder, an adapter a small one that names its base by fingerprint. Never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import ulda
+from ulda.data.atomic import atomic_output
+from ulda.errors import UldaError
+from ulda.solvers.certificate import fingerprint
+from ulda.training.network import ULDA, Architecture
+
+VERSION = 1
+
+
+def base_fingerprint(model: ULDA) -> str:
+    """Return the SHA-256 that names a base: its architecture and its feature extractor.
+
+    Adapters depend on nothing else, so adding one does not change the fingerprint.
+    """
+    weights = fingerprint(sorted(model.extractor.named_parameters()))
+    sizes = json.dumps(asdict(model.architecture), sort_keys=True)
+    return hashlib.sha256(f"{sizes}|{weights}".encode()).hexdigest()
+
+
+def save_base(model: ULDA, folder: str | Path, card: dict[str, Any] | None = None, *, overwrite: bool = False) -> None:
+    """Write ``model.safetensors`` and ``model.json``.
+
+    Parameters
+    ----------
+    model
+        The model, with the adapters of its source domains.
+    folder
+        Where to write; made if it does not exist.
+    card
+        The model card: data, licences, command, metrics, limits.
+    overwrite
+        Replace existing files.
+    """
+    facts = {
+        "format": "ulda-base",
+        "version": VERSION,
+        "ulda": ulda.__version__,
+        "architecture": asdict(model.architecture),
+        "domains": list(model.domains),
+        "fingerprint": base_fingerprint(model),
+        "n_parameters": sum(p.numel() for p in model.parameters()),
+        "card": card or {},
+    }
+    _write(Path(folder), "model", dict(model.named_parameters()), facts, overwrite)
+
+
+def load_base(folder: str | Path) -> ULDA:
+    """Read a base written by `save_base`; a file that does not match its fingerprint is refused."""
+    folder = Path(folder)
+    facts = read_facts(folder / "model.json", "ulda-base")
+    try:
+        model = ULDA(Architecture(**facts["architecture"]), facts["domains"])
+    except (TypeError, KeyError) as error:
+        raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error
+    _restore(model, folder / "model.safetensors")
+    if base_fingerprint(model) != facts.get("fingerprint"):
+        raise UldaError(f"the weights in {folder.name} are not those model.json was written for")
+    return model
+
+
+def save_adapter(
+    model: ULDA, domain: str, folder: str | Path, facts: dict[str, Any] | None = None, *, overwrite: bool = False
+) -> None:
+    """Write ``adapter.safetensors`` and ``adapter.json`` of one domain.
+
+    Parameters
+    ----------
+    model
+        The model that holds the adapter.
+    domain
+        Whose adapter to write.
+    folder
+        Where to write; made if it does not exist.
+    facts
+        What is known about it: mask, normalisation, numbers of slices and subjects, metrics.
+    overwrite
+        Replace existing files.
+    """
+    model.regularizer(domain)
+    header = {
+        "format": "ulda-adapter",
+        "version": VERSION,
+        "ulda": ulda.__version__,
+        "base": base_fingerprint(model),
+        "domain": domain,
+    }
+    _write(
+        Path(folder), "adapter", dict(_adapter_of(model, domain).named_parameters()), header | (facts or {}), overwrite
+    )
+
+
+def load_adapter(model: ULDA, folder: str | Path) -> str:
+    """Add an adapter from its folder to a model and return its domain; an adapter of another base is refused."""
+    folder = Path(folder)
+    facts = read_facts(folder / "adapter.json", "ulda-adapter")
+    if facts.get("base") != base_fingerprint(model):
+        raise UldaError(
+            f"the adapter in {folder.name} belongs to the base {str(facts.get('base'))[:12]}, "
+            f"but this base is {base_fingerprint(model)[:12]}; load it on the base it was trained on"
+        )
+    domain = str(facts["domain"])
+    model.add_domain(domain)
+    _restore(_adapter_of(model, domain), folder / "adapter.safetensors")
+    return domain
+
+
+def read_facts(path: Path, expected: str) -> dict[str, Any]:
+    """Read the JSON beside the weights and check what it is."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UldaError(f"there is no {path.name} in {path.parent}") from error
+    except ValueError as error:
+        raise UldaError(f"{path} is not JSON ({error})") from error
+    if not isinstance(facts, dict) or facts.get("format") != expected:
+        raise UldaError(f"{path} does not describe a file of the kind {expected}")
+    if facts.get("version") != VERSION:
+        raise UldaError(f"{path} has version {facts.get('version')}, this ulda reads version {VERSION}; upgrade ulda")
+    return facts
+
+
+def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:
+    return nn.ModuleDict({"adapter": model.adapters[domain], "steps": model.steps[domain]})
+
+
+def _write(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str, Any], overwrite: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with atomic_output(folder / f"{stem}.safetensors", overwrite=overwrite) as temporary:
+        save_file(plain, temporary)
+    with atomic_output(folder / f"{stem}.json", overwrite=overwrite) as temporary:
+        temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def _restore(module: nn.Module, path: Path) -> None:
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+    expected = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
+        raise UldaError(f"{path.name} in {path.parent.name} holds other tensors than its JSON file describes")
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(tensors[name])

@@ -1,0 +1,188 @@
+"""The unrolled network: one phase is one iteration of the solver.
+
+There is no second implementation: `ULDA` builds the objective and the options of `ulda.solvers.elda` from its
+parameters and calls it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from ulda.errors import UldaError
+from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.physics import Physics
+from ulda.solvers import Options, Reconstruction, Trace, elda
+from ulda.solvers.trace import Callback
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The sizes of the network, as they stand in its file.
+
+    Attributes
+    ----------
+    width, depth, kernel_size, delta
+        Of the feature extractor; see `ulda.models.FeatureExtractor`.
+    phases
+        T, the number of iterations.
+    shared_steps
+        One set of step sizes for all phases, as a solver that runs on beyond T needs; else one per phase.
+    adapter_weight
+        The weight of the regulariser an adapter starts with.
+    eps_ratio
+        The smoothing, relative to the weight of the adapter: ``eps`` only means something relative to the features.
+    """
+
+    width: int = 16
+    depth: int = 4
+    kernel_size: int = 3
+    delta: float = 0.1
+    phases: int = 15
+    shared_steps: bool = False
+    adapter_weight: float = 0.1
+    eps_ratio: float = 0.3
+
+
+class StepSizes(nn.Module):
+    """The learned step sizes of one domain, kept in a form in which every real number is a valid one."""
+
+    def __init__(self, n_phases: int, alpha: float = 1.0, beta: float = 0.5, momentum: float = 0.5) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.full((n_phases,), math.log(alpha)))
+        self.log_beta = nn.Parameter(torch.full((n_phases,), math.log(beta)))
+        self.logit_momentum = nn.Parameter(torch.full((n_phases,), math.log(momentum / (1 - momentum))))
+
+    def forward(self) -> dict[str, Tensor]:
+        """Return the step sizes per phase."""
+        return {
+            "alpha": self.log_alpha.exp(),
+            "beta": self.log_beta.exp(),
+            "momentum": self.logit_momentum.sigmoid(),
+        }
+
+
+class ULDA(nn.Module):
+    """A universal feature extractor with one adapter and one set of step sizes per domain.
+
+    Parameters
+    ----------
+    architecture
+        The sizes.
+    domains
+        The domains to make adapters for.
+    seed
+        Seed of the noise on the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ulda.physics import CartesianMRI, cartesian_mask
+    >>> model = ULDA(Architecture(width=4, depth=2, phases=3), ["knee"])
+    >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
+    >>> y = physics.A(torch.ones(2, 32, 32, dtype=torch.complex64))
+    >>> model(y, physics, domain="knee").shape
+    torch.Size([2, 32, 32])
+    """
+
+    def __init__(
+        self, architecture: Architecture | None = None, domains: tuple[str, ...] | list[str] = (), *, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.architecture = sizes = architecture or Architecture()
+        self.extractor = FeatureExtractor(sizes.width, sizes.depth, sizes.kernel_size, sizes.delta, seed=seed)
+        self.adapters = nn.ModuleDict()
+        self.steps = nn.ModuleDict()
+        for number, name in enumerate(domains):
+            self.add_domain(name, seed=seed + 1 + number)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains the model has adapters for."""
+        return tuple(self.adapters)
+
+    def add_domain(self, name: str, *, seed: int = 0) -> None:
+        """Add an adapter and step sizes: the mean of those there are, or the untrained start."""
+        sizes = self.architecture
+        adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
+        steps = StepSizes(1 if sizes.shared_steps else sizes.phases)
+        if self.adapters:
+            average_into(adapter, list(self.adapters.values()))
+            average_into(steps, list(self.steps.values()))
+        self.adapters[name], self.steps[name] = adapter, steps
+
+    def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
+        """Return the regulariser of a domain; it shares the parameters of the model."""
+        if domain not in self.adapters:
+            known = ", ".join(self.domains) or "none"
+            raise UldaError(f"the model has no adapter for the domain {domain!r}; it has: {known}")
+        adapter = self.adapters[domain]
+        assert isinstance(adapter, Adapter)
+        return Regularizer(self.extractor, adapter, recompute=recompute)
+
+    def options(self, domain: str, **changes: Any) -> Options:
+        """Return the options of the solver for a domain."""
+        adapter = self.adapters[domain]
+        assert isinstance(adapter, Adapter)
+        kernel = adapter.layer.kernel().detach()
+        weight = float(kernel.norm()) / math.sqrt(kernel.shape[0])
+        eps = self.architecture.eps_ratio * weight
+        options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=self.architecture.phases, **self.steps[domain]())
+        return replace(options, **changes)
+
+    @overload
+    def forward(self, y: Tensor, physics: Physics, domain: str, *, return_trace: Literal[False] = ...) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, y: Tensor, physics: Physics, domain: str, *, return_trace: Literal[True]
+    ) -> tuple[Tensor, Trace]: ...
+
+    def forward(
+        self,
+        y: Tensor,
+        physics: Physics,
+        domain: str,
+        *,
+        return_trace: bool = False,
+        options: Options | None = None,
+        x0: Tensor | None = None,
+        callback: Callback | None = None,
+        track_values: bool = False,
+        recompute: bool = False,
+    ) -> Tensor | tuple[Tensor, Trace]:
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``.
+
+        Parameters
+        ----------
+        y, physics
+            The measurements and their operator; any size.
+        domain
+            Whose adapter and step sizes to use.
+        return_trace
+            Return the record of the run, too.
+        options
+            The solver's options, in place of `options(domain)`.
+        x0
+            Where to start, instead of zero-filling.
+        callback
+            Called after every phase.
+        track_values, recompute
+            For training; see `ulda.solvers.Reconstruction` and `ulda.models.Regularizer`.
+        """
+        regularizer = self.regularizer(domain, recompute=recompute)
+        problem = Reconstruction(physics, y, regularizer, track_values=track_values)
+        start = physics.A_adjoint(y) if x0 is None else x0
+        x, trace = elda(problem, start, options or self.options(domain), callback)
+        return (x, trace) if return_trace else x
+
+
+@torch.no_grad()
+def average_into(target: nn.Module, sources: list[nn.Module]) -> None:
+    """Set the parameters of a module to the mean of those of others of the same shape."""
+    for name, parameter in target.named_parameters():
+        parameter.copy_(torch.stack([source.get_parameter(name) for source in sources]).mean(0))

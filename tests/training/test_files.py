@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ulda.errors import UldaError
+from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
+
+SMALL = Architecture(width=4, depth=2, phases=3)
+
+
+def test_a_base_comes_back_whole(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["brain", "prostate"], seed=3)
+    save_base(model, tmp_path / "base", {"data": "none"})
+    again = load_base(tmp_path / "base")
+    assert again.architecture == SMALL
+    assert again.domains == ("brain", "prostate")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert json.loads((tmp_path / "base" / "model.json").read_text())["card"] == {"data": "none"}
+    with pytest.raises(UldaError, match="exists already"):
+        save_base(model, tmp_path / "base")
+
+
+def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path) -> None:
+    model = ULDA(domains=["brain"])
+    save_base(model, tmp_path / "base")
+    fingerprint = base_fingerprint(model)
+    model.add_domain("knee")
+    with torch.no_grad():
+        for parameter in [*model.adapters["knee"].parameters(), *model.steps["knee"].parameters()]:
+            parameter.add_(0.1)
+    assert base_fingerprint(model) == fingerprint
+    save_adapter(model, "knee", tmp_path / "knee", {"n_slices": 5})
+    assert sum(path.stat().st_size for path in (tmp_path / "knee").iterdir()) < 50_000
+    fresh = load_base(tmp_path / "base")
+    assert load_adapter(fresh, tmp_path / "knee") == "knee"
+    for name, parameter in fresh.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name))
+    with pytest.raises(UldaError, match="load it on the base it was trained on"):
+        load_adapter(ULDA(domains=["brain"], seed=1), tmp_path / "knee")
+
+
+def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    with pytest.raises(UldaError, match=r"no model\.json"):
+        load_base(base)
+    save_base(ULDA(SMALL, ["brain"]), base)
+    weights, facts = base / "model.safetensors", base / "model.json"
+    content, text = weights.read_bytes(), facts.read_text()
+    tensors = load_file(weights)
+    tensors["extractor.layers.0.real"][0, 0, 0, 0] += 1
+    save_file(tensors, weights)
+    with pytest.raises(UldaError, match=r"not those model\.json was written for"):
+        load_base(base)
+    tensors.pop("extractor.layers.0.imag")
+    save_file(tensors, weights)
+    with pytest.raises(UldaError, match="holds other tensors"):
+        load_base(base)
+    weights.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UldaError, match="cannot be read as safetensors"):
+        load_base(base)
+    weights.write_bytes(content)
+    for wrong, message in (
+        ("{", "is not JSON"),
+        ("{}", "does not describe"),
+        (text.replace('"version": 1', '"version": 9'), "upgrade"),
+        (text.replace('"width"', '"wide"'), "does not describe a model"),
+    ):
+        facts.write_text(wrong)
+        with pytest.raises(UldaError, match=message):
+            load_base(base)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ulda.data import demo
+from ulda.errors import UldaError
+from ulda.evaluation import ssim
+from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.solvers import Options, Reconstruction, elda
+from ulda.training import ULDA, Architecture, DescentPenalty, reconstruction_loss
+
+SMALL = Architecture(width=4, depth=2, phases=3)
+
+
+def knee(side: int = 64) -> torch.Tensor:
+    return torch.stack(list(demo("knee").take([6, 12]).images()))[:, 32 : 32 + side, 32 : 32 + side]
+
+
+def test_a_phase_is_an_iteration_of_the_solver() -> None:
+    model = ULDA(SMALL, ["knee"])
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    y = physics.A(knee())
+    with torch.no_grad():
+        x, trace = model(y, physics, "knee", return_trace=True)
+        options = model.options("knee")
+        expected, _ = elda(Reconstruction(physics, y, model.regularizer("knee")), physics.A_adjoint(y), options)
+    assert torch.equal(x, expected)
+    assert len(trace) == 3
+    assert options.eps_0 == pytest.approx(0.3 * 0.1, rel=0.1)
+
+
+def test_the_default_network_has_the_parameters_it_should() -> None:
+    model = ULDA(domains=["brain", "prostate"])
+    assert sum(p.numel() for p in model.extractor.parameters()) == 14112
+    assert sum(p.numel() for p in model.adapters["brain"].parameters()) == 4608
+    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 45
+    shared = ULDA(Architecture(shared_steps=True), ["brain"])
+    assert sum(p.numel() for p in shared.steps.parameters()) == 3
+
+
+def test_a_new_domain_starts_from_the_mean_of_the_others() -> None:
+    model = ULDA(SMALL, ["a", "b"])
+    with torch.no_grad():
+        model.steps["a"].get_parameter("log_beta").add_(1)
+    model.add_domain("c")
+    for name, parameter in model.adapters["c"].named_parameters():
+        mean = (model.adapters["a"].get_parameter(name) + model.adapters["b"].get_parameter(name)) / 2
+        assert torch.allclose(parameter, mean)
+    b, c = (model.steps[name].get_parameter("log_beta").detach() for name in "bc")
+    assert torch.allclose(c, b + 0.5)
+
+
+def test_training_reaches_every_parameter_and_lowers_the_loss() -> None:
+    model = ULDA(replace(SMALL, phases=4), ["knee"])
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    reference = knee()
+    y = physics.A(reference)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(12):
+        penalty = DescentPenalty(Options().eta2)
+        x = model(y, physics, "knee", callback=penalty, track_values=True)
+        loss = reconstruction_loss(x, reference).mean() + 0.03 * penalty.mean()
+        optimiser.zero_grad()
+        loss.backward()
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] - 1e-4
+
+
+def test_other_sizes_and_several_coils() -> None:
+    model = ULDA(SMALL, ["brain"])
+    brain = demo("brain-multicoil")
+    kspace = brain.kspace(0)[None, :, :200, :150]
+    physics = MultiCoilMRI(cartesian_mask(200, 0.3, center=0.1), espirit_maps(kspace)[0])
+    with torch.no_grad():
+        x = model(kspace * physics.mask.lines[:, None], physics, "brain")
+    assert x.shape == (1, 200, 150)
+
+
+def test_the_loss_is_its_formula() -> None:
+    x, reference = knee(), knee().flip(0)
+    expected = (x - reference).abs().square().mean((-2, -1)) - 0.01 * ssim(x.abs(), reference.abs(), data_range=1.0)
+    assert torch.allclose(reconstruction_loss(x, reference), expected, atol=1e-6)
+    zeros = torch.zeros(1, 16, 16, dtype=torch.complex64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(reconstruction_loss(zeros, zeros.detach()).sum(), zeros)
+    assert torch.isfinite(gradient.abs()).all()
+
+
+def test_the_penalty_counts_what_does_not_descend() -> None:
+    model = ULDA(SMALL, ["knee"])
+    with torch.no_grad():
+        model.steps["knee"].get_parameter("log_beta").fill_(5.0)
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    y = physics.A(knee())
+    found = []
+    for safeguard in (False, True):
+        penalty = DescentPenalty(Options().eta2)
+        with torch.no_grad():
+            model(y, physics, "knee", options=model.options("knee", safeguard=safeguard), callback=penalty)
+        found.append(float(penalty.mean()))
+    assert found[0] > 0.1
+    assert found[1] == pytest.approx(0, abs=1e-6)
+
+
+def test_an_unknown_domain_names_the_known() -> None:
+    with pytest.raises(UldaError, match="no adapter for the domain 'heart'; it has: knee"):
+        ULDA(SMALL, ["knee"])(torch.zeros(1, 8, 8), CartesianMRI(cartesian_mask(8, 0.5)), "heart")
