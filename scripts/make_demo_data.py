@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ulda.data.domain import DomainWriter, Header, Record
+from ulda.data import DomainWriter, Header, Record
 from ulda.data.readers.base import Slice
 from ulda.data.readers.dicom import DicomReader
 from ulda.physics import compress_coils, fft2c, fourier_resize, ifft2c, root_sum_of_squares

@@ -1,7 +1,8 @@
 """Readers of file formats, the canonical domain file, splits by subject, and embedded demo data."""
 
 from ulda.data.demo_data import demo, demo_names
-from ulda.data.domain import Domain, DomainWriter, Header, Record
+from ulda.data.domain import Domain, Header, Record
+from ulda.data.domain_writer import DomainWriter
 from ulda.data.importing import ImportOptions, ImportSummary, import_domain
 from ulda.data.inspection import Finding, Inspection, inspect
 from ulda.data.readers import find_reader

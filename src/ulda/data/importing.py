@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.data.atomic import atomic_output
-from ulda.data.domain import DomainWriter, Header, Normalisation, Record
+from ulda.data.domain import Header, Normalisation, Record
+from ulda.data.domain_writer import DomainWriter
 from ulda.data.readers import expand
 from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
 from ulda.data.simulation import smooth_phase

@@ -13,7 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -107,6 +107,13 @@ class Mask:
             "hash": self.hash,
             "sampled": [int(i) for i in np.flatnonzero(self.sampled)],
         }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """Make the mask that `as_dict` described."""
+        sampled = np.zeros(fields["n_lines"], dtype=bool)
+        sampled[fields["sampled"]] = True
+        return cls(tuple(sampled.tolist()), kind=str(fields["kind"]), seed=fields["seed"])
 
     def save(self, path: str | Path) -> None:
         """Write the mask as JSON, readable by `load_mask`."""
@@ -237,10 +244,7 @@ def _read_mask_array(path: Path) -> Mask | NDArray[np.generic]:
             return np.asarray(file["mask"][()])
     text = content.decode()
     if text.lstrip().startswith("{"):
-        fields = json.loads(text)
-        sampled = np.zeros(fields["n_lines"], dtype=bool)
-        sampled[fields["sampled"]] = True
-        return Mask(tuple(sampled.tolist()), kind=str(fields["kind"]), seed=fields["seed"])
+        return Mask.from_dict(json.loads(text))
     return np.array([int(token) for token in text.split()])
 
 

@@ -7,6 +7,7 @@ parameters and calls it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
@@ -182,7 +183,7 @@ class ULDA(nn.Module):
 
 
 @torch.no_grad()
-def average_into(target: nn.Module, sources: list[nn.Module]) -> None:
+def average_into(target: nn.Module, sources: Sequence[nn.Module]) -> None:
     """Set the parameters of a module to the mean of those of others of the same shape."""
     for name, parameter in target.named_parameters():
         parameter.copy_(torch.stack([source.get_parameter(name) for source in sources]).mean(0))

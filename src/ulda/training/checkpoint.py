@@ -1,0 +1,53 @@
+"""The state of a training run in one safetensors file, written atomically."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ulda.data.atomic import atomic_output
+from ulda.errors import UldaError
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def save_checkpoint(
+    path: Path, module: nn.Module, optimiser: torch.optim.Adam, best: dict[str, Tensor], facts: dict[str, Any]
+) -> None:
+    """Write the parameters, the state of the optimiser, the best parameters so far and what else is needed to go on."""
+    tensors: dict[str, Tensor] = {f"best/{name}": value for name, value in best.items()}
+    for name, parameter in module.named_parameters():
+        tensors[f"parameter/{name}"] = parameter.detach().contiguous()
+        for moment, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"{moment}/{name}"] = value.contiguous()
+    with atomic_output(path, overwrite=True) as temporary:
+        save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
+
+
+def load_checkpoint(
+    path: Path, module: nn.Module, optimiser: torch.optim.Adam
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Restore what `save_checkpoint` wrote and return its facts and the best parameters."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UldaError(f"the checkpoint {path.name} cannot be read ({error}); remove it to start anew") from error
+    try:
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(tensors[f"parameter/{name}"])
+                moments = {m: tensors[f"{m}/{name}"] for m in _MOMENTS if f"{m}/{name}" in tensors}
+                if moments:
+                    optimiser.state[parameter] = moments
+    except (KeyError, RuntimeError) as error:
+        raise UldaError(f"the checkpoint {path.name} belongs to another model; remove it to start anew") from error
+    best = {name.removeprefix("best/"): value for name, value in tensors.items() if name.startswith("best/")}
+    return facts, best

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ulda.data import demo
+from ulda.errors import UldaError
+from ulda.physics import cartesian_mask
+from ulda.training import ULDA, Architecture
+from ulda.training.augmentation import artificial_masks
+from ulda.training.loop import Progress, Task, fit, learning_rate, phases_at
+from ulda.training.settings import Settings, read_settings
+from ulda.training.stages import adapt, initialise
+
+SMALL = Architecture(width=3, depth=2, phases=3)
+QUICK = Settings(steps=6, batch_size=2, validate_every=3, checkpoint_every=2)
+
+
+def task(name: str = "knee", n: int = 4) -> Task:
+    images = torch.stack(list(demo("knee").take(range(4, 4 + n)).images()))[:, 32:80, 32:80]
+    held_out = torch.stack(list(demo("knee").take([18]).images()))[:, 32:80, 32:80]
+    masks = [cartesian_mask(48, ratio, seed=1) for ratio in (0.3, 0.4)]
+    return Task(name, images, masks, held_out)
+
+
+def trained(settings: Settings, folder: Path | None = None) -> ULDA:
+    torch.set_num_threads(1)
+    model = ULDA(SMALL, ["knee"])
+    fit(model, [task()], settings, folder=folder)
+    return model
+
+
+def same(a: ULDA, b: ULDA) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("lower_level", ["unrolled", "equilibrium"])
+@pytest.mark.parametrize("descent", ["acceptance", "penalty", "none"])
+def test_training_is_deterministic(lower_level: str, descent: str) -> None:
+    settings = read_settings({"steps": 3, "batch_size": 2, "lower_level": lower_level, "descent": descent})
+    assert same(trained(settings), trained(settings))
+    assert not same(trained(settings), trained(settings.model_copy(update={"seed": 1})))
+
+
+def test_training_improves_the_validation() -> None:
+    model = ULDA(SMALL, ["knee"])
+    history = fit(model, [task()], QUICK.model_copy(update={"steps": 40, "validate_every": 1}))
+    scores = [entry.validation["knee"]["psnr"] for entry in history if entry.validation]
+    assert scores[-1] > scores[0] + 0.1
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+import torch
+from tests.training.test_loop import QUICK, trained
+trained(QUICK.model_copy(update={{"steps": 400, "validate_every": 7, "checkpoint_every": 3}}), Path({folder!r}))
+"""
+
+
+def test_a_killed_run_continues_bit_exactly(tmp_path: Path) -> None:
+    """The run is killed as soon as it has written a checkpoint; where exactly depends on the machine."""
+    root = str(Path(__file__).parents[2])
+    code = KILLED.format(root=root, folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert checkpoint.exists()
+    settings = QUICK.model_copy(update={"steps": 400, "validate_every": 7, "checkpoint_every": 3})
+    seen: list[int] = []
+    resumed = ULDA(SMALL, ["knee"])
+
+    def stop(progress: Progress) -> None:
+        seen.append(progress.step)
+        if progress.step >= 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(resumed, [task()], settings, folder=tmp_path, report=stop)
+    whole = ULDA(SMALL, ["knee"])
+    with pytest.raises(KeyboardInterrupt):
+        fit(whole, [task()], settings, report=stop)
+    if seen[0] <= 30:
+        assert seen[0] > 1
+        assert same(resumed, whole)
+
+
+def test_an_interrupted_run_is_saved(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["knee"])
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [task()], QUICK, folder=tmp_path, report=stop)
+    again = ULDA(SMALL, ["knee"])
+    seen: list[int] = []
+    fit(again, [task()], QUICK, folder=tmp_path, report=lambda progress: seen.append(progress.step))
+    assert seen == [4, 5, 6]
+    assert same(again, trained(QUICK))
+    assert (tmp_path / "log.csv").read_text().splitlines()[0] == "step,loss,learning_rate,knee_psnr,knee_ssim"
+
+
+def test_a_loss_that_is_not_finite_names_step_batch_and_checkpoint(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["knee"])
+
+    def poison(progress: Progress) -> None:
+        if progress.step == 3:
+            model.extractor.layers[0].get_parameter("real").data.fill_(torch.nan)
+
+    settings = QUICK.model_copy(update={"descent": "none"})
+    pattern = r"not finite at step 3 \(domain knee, slices \[\d, \d\]\); .*checkpoint\.safetensors, of step 2"
+    with pytest.raises(UldaError, match=pattern):
+        fit(model, [task()], settings, folder=tmp_path, report=poison)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
+    trained(QUICK, tmp_path)
+    with pytest.raises(UldaError, match="other settings"):
+        trained(QUICK.model_copy(update={"steps": 9}), tmp_path)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UldaError, match="cannot be read"):
+        trained(QUICK, tmp_path)
+
+
+def test_adaptation_leaves_everything_else_bit_identical() -> None:
+    model = ULDA(SMALL, ["brain", "prostate"])
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    history = adapt(model, task(), QUICK.model_copy(update={"steps": 9}))
+    assert history[-1].validation is not None
+    for name, parameter in model.named_parameters():
+        if "knee" in name:
+            assert name not in before
+        else:
+            assert torch.equal(parameter, before[name])
+    start = ULDA(SMALL, ["brain", "prostate"])
+    start.add_domain("knee")
+    assert not torch.equal(
+        model.get_parameter("adapters.knee.layer.real"), start.get_parameter("adapters.knee.layer.real")
+    )
+
+
+def test_the_best_validation_wins() -> None:
+    model = ULDA(SMALL, ["brain"])
+    history = adapt(model, task(), QUICK.model_copy(update={"steps": 12, "validate_every": 1}), augment=False)
+    best = max(entry.validation["knee"]["psnr"] for entry in history if entry.validation)
+    from ulda.training.loop import validate
+
+    assert validate(model, [task()])["knee"]["psnr"] == pytest.approx(best, abs=1e-5)
+
+
+def test_the_initialisation_is_the_average_of_the_sources() -> None:
+    model = ULDA(SMALL, ["a", "b"])
+    adapters = [p.detach().clone() for p in model.adapters.parameters()]
+    tasks = [task("a"), task("b", n=2)]
+    alone = []
+    for one in tasks:
+        single = ULDA(SMALL, ["a", "b"])
+        initialise(single, [one], QUICK)
+        alone.append(single.extractor)
+    initialise(model, tasks, QUICK)
+    for name, parameter in model.extractor.named_parameters():
+        mean = (alone[0].get_parameter(name) + alone[1].get_parameter(name)) / 2
+        assert torch.allclose(parameter, mean, atol=1e-7)
+    assert all(torch.equal(p, q) for p, q in zip(adapters, model.adapters.parameters(), strict=True))
+
+
+def test_the_schedules() -> None:
+    settings = Settings(steps=101, learning_rate=1.0, warm_up=0.2, phases=(3, 5, 7))
+    rates = [learning_rate(settings, step) for step in range(101)]
+    assert max(rates) == pytest.approx(1.0)
+    assert rates.index(max(rates)) == 20
+    assert rates[0] == pytest.approx(0.04)
+    assert rates[-1] == pytest.approx(0.01)
+    model = ULDA(SMALL)
+    assert [phases_at(model, settings, step) for step in (0, 33, 34, 67, 68, 100)] == [3, 3, 5, 5, 7, 7]
+    assert phases_at(model, Settings(), 0) == 3
+
+
+def test_artificial_masks_share_the_centre_and_nothing_else() -> None:
+    mask = cartesian_mask(128, 0.25, center=0.06, seed=4)
+    first, second = (torch.tensor(m.sampled) for m in artificial_masks(mask))
+    assert int(first.sum()) == int(second.sum()) == mask.n_sampled // 2
+    assert not (first & ~mask.lines).any()
+    assert not (second & ~mask.lines).any()
+    shared = torch.nonzero(first & second).flatten()
+    assert len(shared) == round(0.75 * mask.n_center)
+    assert int((shared - 64).abs().max()) <= mask.n_center // 2 + 1
+    assert artificial_masks(mask, 1) == artificial_masks(mask, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+        ({"zzz": 1}, "the settings are steps"),
+        ({"steps": 0}, "steps is wrong"),
+        ({"descent": "maybe"}, "descent is wrong"),
+        ({"phases": [0]}, "at least 1"),
+    ],
+)
+def test_wrong_settings_are_clear_errors(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UldaError, match=message):
+        read_settings(values)
