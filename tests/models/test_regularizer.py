@@ -438,3 +438,26 @@ def test_wrong_arguments_are_clear_errors() -> None:
         for eps in (0.0, -0.1, math.nan, torch.tensor([0.1, 0.0])):
             with pytest.raises(UldaError, match="eps must be positive"):
                 method(complex_normal(2, 8, 8), eps)
+
+
+@pytest.mark.parametrize("with_adapter", [True, False])
+@pytest.mark.parametrize("recompute", [True, False])
+def test_parameter_gradients_of_the_value_alone(with_adapter: bool, recompute: bool) -> None:
+    """The value's own derivative takes no second-order pass, and is that of automatic differentiation."""
+    adapter = Adapter(5, seed=1) if with_adapter else None
+    r = Regularizer(FeatureExtractor(5, 3, seed=1), adapter, recompute=recompute).double()
+    x = torch.randn(3, 7, 6, dtype=torch.complex128, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    weights = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64)
+    wanted = [x, *r.parameters()]
+    ours = torch.autograd.grad((weights * r.value_and_grad(x, 0.05)[0]).sum(), wanted)
+    expected = torch.autograd.grad((weights * r.value(x, 0.05)).sum(), wanted)
+    for a, b in zip(ours, expected, strict=True):
+        assert float((a - b).abs().max()) < 1e-11 * max(1.0, float(b.abs().max()))
+
+
+def test_unequal_precisions_and_wrong_eps_are_clear_errors() -> None:
+    r = Regularizer(FeatureExtractor(2, 1))
+    with pytest.raises(UldaError, match="bring both to one precision"):
+        r.grad(torch.ones(1, 4, 4, dtype=torch.complex128), 0.1)
+    with pytest.raises(UldaError, match="give one eps, or one per image"):
+        r.grad(torch.ones(2, 4, 4, dtype=torch.complex64), torch.ones(3))

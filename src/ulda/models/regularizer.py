@@ -62,7 +62,7 @@ class Regularizer(nn.Module):
 
         Plain PyTorch, differentiable as often as wanted; where the gradient is needed, `value_and_grad` is the way.
         """
-        images, eps = _batch(x, eps)
+        images, eps = self._batch(x, eps)
         squares = self.features(images).square().sum(1)
         return _smoothed_length(squares, eps)[0].reshape(x.shape[:-2])
 
@@ -71,14 +71,32 @@ class Regularizer(nn.Module):
         return self.value_and_grad(x, eps)[1]
 
     def value_and_grad(self, x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
-        """Return `value` and `grad` from one pass; both are differentiable once."""
-        images, eps = _batch(x, eps)
+        """Return `value` and `grad` from one pass; both are differentiable once, with `eps` as a constant."""
+        images, eps = self._batch(x, eps)
         layers = [layer.kernel() for layer in self.extractor.layers]  # type: ignore[operator]
         if self.adapter is not None:
             layers.append(self.adapter.layer.kernel())
         arguments = (stacked(images), eps, self.extractor.activation, self.extractor.depth, self.recompute)
         value, gradient = _ValueAndGrad.apply(*arguments, *layers)  # type: ignore[no-untyped-call]
         return value.reshape(x.shape[:-2]), unstacked(gradient).reshape(x.shape)
+
+    def _batch(self, x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Check the input and bring it into the shapes ``(n, H, W)`` and ``(n, 1, 1)``."""
+        if x.ndim < 2 or not x.is_complex() or x.numel() == 0:
+            raise UldaError(f"the regulariser needs complex images (..., H, W), but got {x.dtype} {tuple(x.shape)}")
+        precision = next(self.parameters()).dtype
+        if x.real.dtype != precision:
+            raise UldaError(f"the images are {x.dtype} and the weights {precision}; bring both to one precision")
+        images = x.resolve_conj().reshape(-1, *x.shape[-2:]).contiguous()
+        eps = torch.as_tensor(eps, dtype=precision, device=x.device)
+        if not bool((eps > 0).all()):
+            raise UldaError(f"the smoothing eps must be positive, but its smallest value is {eps.min().item():g}")
+        try:
+            return images, eps.expand(x.shape[:-2]).reshape(-1, 1, 1)
+        except RuntimeError as error:
+            raise UldaError(
+                f"eps has shape {tuple(eps.shape)}, but the images {tuple(x.shape)}; give one eps, or one per image"
+            ) from error
 
 
 def stacked(x: Tensor) -> Tensor:
@@ -89,16 +107,6 @@ def stacked(x: Tensor) -> Tensor:
 def unstacked(x: Tensor) -> Tensor:
     """Turn real images ``(N, 2, H, W)`` back into complex ones ``(N, H, W)``."""
     return torch.view_as_complex(x.permute(0, 2, 3, 1).contiguous())
-
-
-def _batch(x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
-    if x.ndim < 2 or not x.is_complex() or x.numel() == 0:
-        raise UldaError(f"the regulariser needs complex images (..., H, W), but got {x.dtype} {tuple(x.shape)}")
-    images = x.resolve_conj().reshape(-1, *x.shape[-2:]).contiguous()
-    eps = torch.as_tensor(eps, dtype=x.real.dtype, device=x.device)
-    if not bool((eps > 0).all()):
-        raise UldaError(f"the smoothing eps must be positive, but its smallest value is {eps.min().item():g}")
-    return images, eps.expand(x.shape[:-2]).reshape(-1, 1, 1)
 
 
 def _smoothed_length(squares: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,13 +205,39 @@ class _ValueAndGrad(torch.autograd.Function):
             _, _, kept = _evaluate(x, eps, kernels, ctx.activation, n_activated)
         else:
             kept = _Pass(features[:n_activated], features[n_activated : 2 * n_activated], features[-1])
-        direction = torch.zeros_like(x) if d_gradient is None else d_gradient
         weight = None if d_value is None else d_value.to(x.dtype).reshape(-1, 1, 1, 1)
         wanted = ctx.needs_input_grad[n_fixed:]
-        d_x, d_kernels = _second_order(x, eps, kernels, ctx.activation, kept, direction, weight, wanted)
-        if weight is not None:
-            d_x = d_x + weight * gradient
+        if d_gradient is None:
+            assert weight is not None
+            d_x = weight * gradient
+            d_kernels = _first_order(x, eps, kernels, ctx.activation, kept, weight, wanted)
+        else:
+            d_x, d_kernels = _second_order(x, eps, kernels, ctx.activation, kept, d_gradient, weight, wanted)
+            if weight is not None:
+                d_x = d_x + weight * gradient
         return (d_x, None, None, None, None, *d_kernels)
+
+
+def _first_order(
+    x: Tensor,
+    eps: Tensor,
+    kernels: tuple[Tensor, ...],
+    activation: SmoothedReLU,
+    kept: _Pass,
+    weight: Tensor,
+    wanted: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Differentiate ``weight * r_eps(x)`` by the kernels."""
+    d_kernels: list[Tensor | None] = [None] * len(kernels)
+    for i in range(len(kernels)):
+        if wanted[i]:
+            if i < len(kept.z):
+                g = activation.derivative_from_shifted(kept.z[i]).mul_(kept.h[i])
+            else:
+                g = kept.q / _smoothed_length(kept.q.square().sum(1), eps)[1][:, None]
+            source = x if i == 0 else activation.from_shifted(kept.z[i - 1])
+            d_kernels[i] = kernel_gradient(source, g.mul_(weight), kernels[i].shape[-1])
+    return d_kernels
 
 
 def _second_order(
