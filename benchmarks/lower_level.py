@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--phases", type=int, default=15)
+    parser.add_argument("--thin", type=int, default=8, help="judge on every so many-th test slice")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,7 @@ def main() -> None:
             print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
 
     history = fit(model, tasks, settings, folder=arguments.folder, report=report)
+    tests = {name: stack(d.select(split="test"))[:: arguments.thin] for name, d in domains.items()}
     result = {
         "settings": settings.model_dump(mode="json"),
         "architecture": asdict(architecture),
@@ -99,7 +101,8 @@ def main() -> None:
         "seconds_of_the_last_part": time.time() - start,
         "step_sizes": {name: {k: v.detach().tolist() for k, v in model.steps[name]().items()} for name in SOURCES},
         "validation": [vars(entry) for entry in history],
-        "test": {name: judge(model, name, stack(d.select(split="test")), (1, 2, 8, 30)) for name, d in domains.items()},
+        "test": {name: judge(model, name, slices, (1, 2, 8, 30)) for name, slices in tests.items()},
+        "n_test_slices": {name: len(slices) for name, slices in tests.items()},
     }
     path = ROOT / "benchmarks" / "results" / f"lower_level-{arguments.name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 import torch
 
 from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, espirit_maps
 from ulda.solvers import Options, Reconstruction, Run, elda, load_run, save_run, verify
 from ulda.solvers.certificate import digest
 
@@ -32,6 +34,10 @@ def run() -> Run:
     with torch.no_grad():
         x, trace = elda(Reconstruction(physics, y, regularizer), physics.A_adjoint(y), OPTIONS)
     return Run(y, physics, regularizer, x, None, trace.certificate(y, physics, regularizer, x))
+
+
+def parts(run: Run) -> tuple[torch.Tensor, Physics, Regularizer]:
+    return run.y, run.physics, run.regularizer
 
 
 def test_an_honest_certificate_is_verified(run: Run) -> None:
@@ -210,6 +216,67 @@ def _impossible_options(run: Run) -> dict[str, Any]:
     return _certificate(run, lambda c: c["options"].update(rho=2.0))
 
 
+def _other_shape(run: Run) -> dict[str, Any]:
+    return {"x": run.x[:, None]}
+
+
+def _extra_statement(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c.update(approved="yes"))
+
+
+def _missing_software(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c.pop("software"))
+
+
+def _missing_option(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["options"].pop("rho"))
+
+
+def _extra_summary(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["samples"][0].update(globally_minimal=True))
+
+
+def _number_as_text(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["samples"][0]["iterations"][0].update(phi="1.0"))
+
+
+def _false_for_zero(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["samples"][0]["iterations"][0].update(line_search_steps=False))
+
+
+def _endless(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["options"].update(iterations=10**12, eps_tol=1e-300))
+
+
+def _huge_number(run: Run) -> dict[str, Any]:
+    return _certificate(run, lambda c: c["options"].update(alpha_bar=10**400))
+
+
+def _not_a_number(run: Run) -> dict[str, Any]:
+    forged = copy.deepcopy(run.certificate)
+    forged["samples"][0]["stationarity"] = math.nan
+    return {"certificate": forged}
+
+
+def _bottomless(run: Run) -> dict[str, Any]:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    return {"certificate": run.certificate | {"software": nested}}
+
+
+def _list(run: Run) -> dict[str, Any]:
+    return {"certificate": [run.certificate]}
+
+
+def _other_grid(run: Run) -> dict[str, Any]:
+    return {"y": run.y[:, :32]}
+
+
+def _double_weights(run: Run) -> dict[str, Any]:
+    return {"regularizer": copy.deepcopy(run.regularizer).double()}
+
+
 TAMPERINGS = [
     _pixel,
     _measurement,
@@ -231,6 +298,20 @@ TAMPERINGS = [
     _missing_options,
     _empty,
     _impossible_options,
+    _other_shape,
+    _extra_statement,
+    _missing_software,
+    _missing_option,
+    _extra_summary,
+    _number_as_text,
+    _false_for_zero,
+    _endless,
+    _huge_number,
+    _not_a_number,
+    _bottomless,
+    _list,
+    _other_grid,
+    _double_weights,
 ]
 
 
@@ -258,6 +339,130 @@ def test_a_run_that_does_not_descend_is_not_certified(run: Run) -> None:
     verdict = verify(certificate, run.y, run.physics, run.regularizer, x)
     assert not verdict.ok
     assert "inequality" in verdict.problems[0]
+
+
+def test_another_start_cannot_pass_for_zero_filling(run: Run) -> None:
+    x0 = torch.ones_like(run.x)
+    with torch.no_grad():
+        x, trace = elda(Reconstruction(run.physics, run.y, run.regularizer), x0, OPTIONS)
+    certificate = trace.certificate(run.y, run.physics, run.regularizer, x, x0)
+    assert certificate["start"] == "given"
+    assert verify(certificate, run.y, run.physics, run.regularizer, x, x0).ok
+    assert "give verify its starting point" in verify(certificate, run.y, run.physics, run.regularizer, x).problems[0]
+    forged = certificate | {"start": "zero-filling", "fingerprints": {**certificate["fingerprints"]}}
+    del forged["fingerprints"]["starting_point"]
+    forged["digest"] = digest({key: value for key, value in forged.items() if key != "digest"})
+    verdict = verify(forged, run.y, run.physics, run.regularizer, x, x0)
+    assert "the starting point is another" in verdict.problems[0]
+    assert verify(run.certificate, run.y, run.physics, run.regularizer, run.x, run.physics.A_adjoint(run.y)).ok
+
+
+def test_a_faint_sample_is_compared_with_its_own_peak(run: Run) -> None:
+    y = run.y * torch.tensor([1.0, 1e-5])[:, None, None]
+    with torch.no_grad():
+        x, trace = elda(Reconstruction(run.physics, y, run.regularizer), run.physics.A_adjoint(y), OPTIONS)
+    forged = x.clone()
+    forged[1, 20:30] = 0
+    certificate = trace.certificate(y, run.physics, run.regularizer, forged)
+    verdict = verify(certificate, y, run.physics, run.regularizer, forged)
+    assert "the replay ends at another image" in verdict.problems[0]
+
+
+def test_a_run_ended_by_its_callback_is_verified(run: Run) -> None:
+    problem, x0 = Reconstruction(run.physics, run.y, run.regularizer), run.physics.A_adjoint(run.y)
+    with torch.no_grad():
+        x, trace = elda(problem, x0, OPTIONS, lambda status: status.iteration < 1)
+    assert verify(trace.certificate(run.y, run.physics, run.regularizer, x), *parts(run), x).ok
+
+
+def test_a_replay_costs_no_more_than_the_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Options] = []
+
+    def spy(objective: Any, x0: torch.Tensor, options: Options) -> Any:
+        seen.append(options)
+        return elda(objective, x0, options)
+
+    monkeypatch.setattr("ulda.solvers.verification.elda", spy)
+    verdict = verify(_endless(run)["certificate"], *parts(run), run.x)
+    assert verdict.problems == ("sample 0 has 4 iterations on record, the replay more",)
+    searches = [step["line_search_steps"] for s in run.certificate["samples"] for step in s["iterations"]]
+    assert (seen[0].iterations, seen[0].max_line_search) == (5, max(searches) + 1)
+
+
+def test_other_machines_may_round_differently(run: Run) -> None:
+    """Small numbers late in a run carry the rounding of the large ones at its start."""
+    claims = copy.deepcopy(run.certificate)
+    for sample in claims["samples"]:
+        first = sample["iterations"][0]["grad_norm_before"]
+        for step in sample["iterations"]:
+            step["grad_norm"] += 5e-7 * first
+            step["f"] += 5e-7 * step["phi"]
+        sample["stationarity"] = sample["iterations"][-1]["grad_norm"]
+    claims["digest"] = digest({key: value for key, value in claims.items() if key != "digest"})
+    assert verify(claims, *parts(run), run.x).ok
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
+        assert run.verify().ok
+
+
+def test_a_run_that_blew_up_has_a_certificate_that_says_so(run: Run) -> None:
+    options = Options(beta=1e300, eps_0=0.003, iterations=2, safeguard=False)
+    with torch.no_grad():
+        x, trace = elda(Reconstruction(run.physics, run.y, run.regularizer), run.physics.A_adjoint(run.y), options)
+    certificate = trace.certificate(*parts(run), x)
+    assert "NaN" not in json.dumps(certificate, allow_nan=False)
+    assert not certificate["samples"][0]["every_step_descended"]
+    assert not verify(certificate, *parts(run), x).ok
+
+
+def _set(name: str, value: Any) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        if name in file.attrs:
+            fields = json.loads(file.attrs[name])
+            file.attrs[name] = json.dumps(fields | value) if isinstance(value, dict) else value
+        else:
+            del file[name]
+            if value is not None:
+                file[name] = value
+
+    return change
+
+
+def _claim_terabytes(file: h5py.File) -> None:
+    del file["x"]
+    file.create_dataset("x", shape=(10**6, 10**6), dtype="c8", chunks=(64, 64))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("x", None), "it has no array x"),
+        (_set("weights", None), "weights"),
+        (_set("weights/adapter.layer.real", None), "weights do not have the sizes"),
+        (_set("weights/adapter.layer.real", np.zeros((2, 2), "f4")), "weights do not have the sizes"),
+        (_set("regularizer", {"width": 10**9}), "weights do not have the sizes"),
+        (_set("regularizer", {"depth": 10**12}), "weights do not have the sizes"),
+        (_set("regularizer", {"kernel_size": 10**6}), "weights do not have the sizes"),
+        (_set("regularizer", {"delta": -1.0}), "width delta"),
+        (_set("regularizer", "[" * 10**4), "RecursionError|JSONDecodeError"),
+        (_set("mask", {"n_lines": 10**15}), "mask has 1000000000000000 lines"),
+        (_set("mask", {"sampled": [-1, 999]}), "IndexError"),
+        (_set("mask", {"sampled": []}), "at least one sampled line"),
+        (_set("y", np.zeros(())), "IndexError"),
+        (_claim_terabytes, "claims 8000000000000 bytes, more than the whole file"),
+    ],
+)
+def test_damaged_files_are_one_clear_sentence(
+    tmp_path: Path, run: Run, change: Callable[[h5py.File], None], message: str
+) -> None:
+    with torch.no_grad():
+        x, trace = elda(Reconstruction(run.physics, run.y, run.regularizer), run.physics.A_adjoint(run.y), OPTIONS)
+    save_run(tmp_path / "run.h5", trace, *parts(run), x)
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        change(file)
+    with pytest.raises(UldaError, match=message) as raised:
+        load_run(tmp_path / "run.h5")
+    assert str(raised.value).startswith("run.h5 cannot be read as a run file")
+    assert "\n" not in str(raised.value)
 
 
 def test_files_bring_everything_that_is_needed(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Self
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
-from ulda.solvers import Options, Reconstruction, Status, beta_from_gamma, elda
+from ulda.solvers import Evaluation, Options, Reconstruction, Status, Trace, beta_from_gamma, elda
+from ulda.solvers.objective import square_norm
 
 
 def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstruction, torch.Tensor, Options]:
@@ -74,9 +76,7 @@ def test_samples_that_have_stopped_cost_nothing() -> None:
     assert sum(Counted.evaluated) == 3 + len(steps) + n_trials + n_reductions
 
 
-@torch.no_grad()
-def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Per accepted proposal: one value and gradient at z and one at u, of depth + 1 convolutions each way."""
+def count_convolutions(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counts = {"conv2d": 0, "conv_transpose2d": 0}
 
     def counted(name: str) -> Any:
@@ -90,6 +90,13 @@ def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in counts:
         monkeypatch.setattr(F, name, counted(name))
+    return counts
+
+
+@torch.no_grad()
+def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per accepted proposal: one value and gradient at z and one at u, of depth + 1 convolutions each way."""
+    counts = count_convolutions(monkeypatch)
     problem, x0, options = knee_problem(2, side=32, beta=0.1, iterations=5)
     _, trace = elda(problem, x0, options)
     assert trace.accepted_fraction() == 1
@@ -154,6 +161,112 @@ def test_gradients_flow_through_the_accepted_branch() -> None:
             assert float(d_beta[0]) == 0
 
 
+@pytest.mark.parametrize("track_values", [False, True])
+def test_gradients_flow_through_mixed_batches(track_values: bool) -> None:
+    """Two samples on different branches, stopping at different times, with eps reduced on the way."""
+    problem, x0 = learned_problem(2)
+    problem.track_values = track_values
+    x0 = x0 + 0.3 * complex_normal(*x0.shape, seed=5).to(x0.dtype)
+    names = ("extractor.layers.0.imag", "adapter.layer.real")
+    first, last = (problem.regularizer.get_parameter(name) for name in names)
+    beta = torch.full((25, 2), 0.1, dtype=torch.float64)
+    beta[::2, 1] = 1e3
+    beta.requires_grad_()
+    options = Options(alpha=0.1, beta=beta, eta1=0.04, eps_0=3.0, gamma=0.7, eps_tol=0.5, iterations=25)
+
+    def loss() -> tuple[torch.Tensor, Trace]:
+        terms: list[torch.Tensor] = []
+
+        def callback(status: Status) -> None:
+            terms.append(((1 + status.samples) * status.at_next.phi).sum() + status.at_next.grad_norm.square().sum())
+
+        x, trace = elda(problem, x0, options, callback)
+        total = torch.view_as_real(x).pow(3).sum()
+        return (total + torch.stack(terms).sum() if track_values else total), trace
+
+    value, trace = loss()
+    for sample, branches in enumerate(({"u"}, {"u", "v"})):
+        steps = trace.steps(sample)
+        assert {step.branch for step in steps} == branches
+        assert len({step.eps for step in steps}) > 3
+    assert len(trace.steps(0)) != len(trace.steps(1))
+    gradients = torch.autograd.grad(value, [first, last, beta])
+    h = 1e-6
+    with torch.no_grad():
+        for tensor, gradient, at in zip(
+            (first, last, beta), gradients, ((0, 0, 1, 1), (1, 2, 0, 1), (1, 1)), strict=True
+        ):
+            tensor[at] += h
+            above = float(loss()[0])
+            tensor[at] -= 2 * h
+            below = float(loss()[0])
+            tensor[at] += h
+            assert float(gradient[at]) == pytest.approx((above - below) / (2 * h), rel=1e-5)
+
+
+@pytest.mark.parametrize("track_values", [False, True])
+def test_training_adds_one_evaluation_to_a_line_search(track_values: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = count_convolutions(monkeypatch)
+    problem, x0, options = knee_problem(1, side=32, beta=1e4, iterations=1)
+    problem.track_values = track_values
+    x, trace = elda(problem, x0, options)
+    (step,) = trace.steps(0)
+    assert step.branch == "v"
+    assert x.requires_grad
+    at_x0_z_and_u, trials = 3, 1 + step.line_search_steps
+    assert counts["conv2d"] == 3 * (at_x0_z_and_u + trials + 1)
+
+
+class Flat:
+    """A gradient that no step can follow, as in finite precision close to a minimum."""
+
+    def __init__(self, slope: float) -> None:
+        self.slope = slope
+
+    def evaluate(self, x: torch.Tensor, eps: torch.Tensor) -> Evaluation:
+        del eps
+        value = torch.ones(len(x), dtype=torch.float64)
+        return Evaluation(value, torch.full_like(x, self.slope), value, torch.zeros_like(x))
+
+    def fidelity_grad(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(x, self.slope)
+
+    def regularizer_grad(self, x: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
+        del eps
+        return torch.zeros_like(x)
+
+    def take(self, index: torch.Tensor) -> Self:
+        del index
+        return self
+
+    def check(self, x: torch.Tensor) -> None:
+        """Accept every start."""
+
+
+@torch.no_grad()
+def test_a_sample_that_cannot_move_stops_unless_its_smoothing_can_be_reduced() -> None:
+    x0 = torch.ones(1, 4, dtype=torch.float64)
+    x, trace = elda(Flat(1.0), x0)
+    (step,) = trace.steps(0)
+    assert step.branch == "stalled"
+    assert step.line_search_steps == 54  # 1 - 2^-54 rounds to 1
+    assert torch.equal(x, x0)
+    _, trace = elda(Flat(1e-5), x0, Options(iterations=100))
+    steps = trace.steps(0)
+    assert {step.branch for step in steps} == {"stalled"}
+    assert all(after.eps == pytest.approx(0.8 * before.eps) for before, after in pairwise(steps))
+    assert 0.9 * steps[-1].eps < 1e-3 <= 0.9 * steps[-2].eps
+
+
+def test_norms_do_not_overflow_or_vanish_in_single_precision() -> None:
+    for scale in (1e-30, 1.0, 1e30):
+        x = torch.full((1, 2, 2), scale * (3 + 4j), dtype=torch.complex64)
+        assert float(square_norm(x)) == pytest.approx(100 * scale**2, rel=1e-6)
+    x = torch.zeros(1, 2, 2, dtype=torch.complex64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(square_norm(x).sum(), x)
+    assert torch.equal(gradient, torch.zeros_like(x))
+
+
 def test_step_sizes_per_phase_and_sample() -> None:
     problem = shrinkage_problem()
     one = elda(problem, problem.y, Options(alpha=0.3, beta=0.2, iterations=3))[0]
@@ -162,8 +275,9 @@ def test_step_sizes_per_phase_and_sample() -> None:
     apart = elda(problem, problem.y, Options(alpha=0.3, beta=torch.tensor([[0.2, 0.1, 0.2]]), iterations=3))[0]
     assert torch.allclose(one[[0, 2]], apart[[0, 2]], atol=1e-7)
     assert not torch.allclose(one[1], apart[1], atol=1e-3)
-    with pytest.raises(UldaError, match="beta is given for 2 samples"):
-        elda(problem, problem.y, Options(beta=torch.ones(1, 2)))
+    for n in (2, 4):
+        with pytest.raises(UldaError, match=f"beta is given for {n} samples, but the batch has 3"):
+            elda(problem, problem.y, Options(beta=torch.ones(1, n)))
     assert beta_from_gamma(0.5, 1.5) == pytest.approx(0.375)
 
 
@@ -179,6 +293,7 @@ def test_the_callback_sees_and_stops() -> None:
     assert [status.iteration for status in seen] == [0, 1, 2]
     assert len(trace) == 3
     assert torch.equal(x, seen[-1].x_next)
+    assert trace.options.iterations == 3
 
 
 def test_without_safeguard_every_proposal_is_taken() -> None:
@@ -232,3 +347,11 @@ def test_unsolvable_problems_are_clear_errors_before_any_iteration(change: dict[
     problem = Reconstruction(CartesianMRI(cartesian_mask(8, 0.5)), given["y"], Regularizer(FeatureExtractor(2, 1)))
     with pytest.raises(UldaError, match=message):
         elda(problem, given["x0"], callback=lambda _: pytest.fail("an iteration was made"))
+
+
+def test_an_objective_that_is_not_finite_is_a_clear_error() -> None:
+    problem, x0 = learned_problem(1)
+    with torch.no_grad():
+        problem.regularizer.extractor.layers[0].get_parameter("real")[0, 0, 0, 0] = torch.nan
+    with pytest.raises(UldaError, match="not finite at the starting point"):
+        elda(problem, x0)

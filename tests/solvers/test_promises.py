@@ -56,6 +56,7 @@ def test_the_known_minimiser_is_found(bad: dict[str, Any]) -> None:
     found = promises.known_minimiser(replace(SHRINKAGE, **bad))
     assert found["zero_groups"] == 18
     assert found["largest_error"] < 1e-6
+    assert found["proposals"] == 0 if bad else found["proposals"] > 0.05
 
 
 def test_the_bound_on_the_curvature_is_a_bound() -> None:

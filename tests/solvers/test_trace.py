@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.promises import shrinkage_problem
+from benchmarks.promises import learned_problem, shrinkage_problem
 from ulda.errors import UldaError
 from ulda.solvers import Options, Step, Trace, elda
 
@@ -38,6 +38,15 @@ def test_json_and_hdf5_hold_the_same(trace: Trace, tmp_path: Path) -> None:
     assert stored["options"]["gamma"] == 0.7
 
 
+def test_a_run_that_blew_up_is_still_json(tmp_path: Path) -> None:
+    problem, x0 = learned_problem(1)
+    with torch.no_grad():
+        _, trace = elda(problem, x0, Options(beta=1e308, eps_0=0.5, iterations=2, safeguard=False))
+    trace.save_json(tmp_path / "trace.json")
+    stored = json.loads((tmp_path / "trace.json").read_text(), parse_constant=pytest.fail)
+    assert stored["samples"][0][-1]["phi"] is None
+
+
 def test_a_step_checks_its_inequality() -> None:
     options = Options(eta1=0.1, eta2=1.0, eta3=0.01)
     step = Step(0.1, 2.0, 3.0, 1.5, 1.0, 0.5, 1.0, 1.0, "u", 0)
@@ -52,6 +61,10 @@ def test_a_step_checks_its_inequality() -> None:
 def test_the_plot_shows_every_sample(trace: Trace, tmp_path: Path) -> None:
     figure = trace.plot()
     assert len(figure.axes[0].lines) == 3
+    steps = trace.steps(0)
+    remaining = np.asarray(figure.axes[0].lines[0].get_ydata())
+    assert remaining[0] == pytest.approx(sum(step.phi_before - step.phi for step in steps))
+    assert (np.diff(remaining) <= 0).all()
     figure.savefig(tmp_path / "trace.png")
     assert (tmp_path / "trace.png").stat().st_size > 5000
 

@@ -19,6 +19,8 @@ acceptance test and the next line search.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -33,8 +35,8 @@ def elda(
 ) -> tuple[Tensor, Trace]:
     """Minimise an objective from `x0` and return the last iterate with a record of the run.
 
-    Converges to a Clarke stationary point of ``phi`` if ``f`` has a Lipschitz gradient and ``r`` is a smoothed
-    (2,1)-norm of smooth features; ``phi_eps(x_t) + n_pixels eps_t / 2`` never increases.
+    Limit points are Clarke stationary points of ``phi`` if ``f`` and the features of ``r`` have Lipschitz gradients and
+    ``phi`` is coercive; in any case ``phi_eps(x_t) + n_pixels eps_t / 2`` never increases.
 
     Parameters
     ----------
@@ -45,13 +47,14 @@ def elda(
     options
         The parameters of the algorithm.
     callback
-        Called after each iteration; returning False ends the run.
+        Called after each iteration; returning False ends the run, as if T had been reached.
     """
     options = options or Options()
     if x0.ndim < 2 or x0.shape[0] == 0:
         raise UldaError(f"the solver needs a batch (n, ...) with at least one sample, but got shape {tuple(x0.shape)}")
     if not torch.isfinite(torch.view_as_real(x0) if x0.is_complex() else x0).all():
         raise UldaError("the starting point holds NaN or infinite values")
+    options.check_batch(x0.shape[0])
     objective.check(x0)
 
     trace = Trace(x0.shape[0], options)
@@ -59,6 +62,8 @@ def elda(
     result, x = x0, x0
     eps = torch.full(x0.shape[:1], options.eps_0, dtype=torch.float64, device=x0.device)
     at_x = objective.evaluate(x, eps)
+    if not torch.isfinite(at_x.phi + at_x.grad_norm).all():
+        raise UldaError("the objective is not finite at the starting point; scale the data, or check the weights")
     x_before, slope_before = x, at_x.grad_f
     for t in range(options.iterations):
         momentum = options.step("momentum", t, samples, x)
@@ -72,14 +77,19 @@ def elda(
             if len(rejected):
                 part = objective.take(rejected), x[rejected], at_x.take(rejected), eps[rejected]
                 v, at_v, branch[rejected], n_searches[rejected] = _line_search(*part, options)
-                x_next, at_next = x_next.index_copy(0, rejected, v), at_next.replace(rejected, at_v)
+                if len(rejected) == len(samples):
+                    x_next, at_next = v, at_v
+                else:
+                    x_next, at_next = u.index_copy(0, rejected, v), at_next.replace(rejected, at_v)
         trace.record(samples, x, at_x, x_next, at_next, eps, branch, n_searches)
         status = Status(t, samples, x, x_next, at_x, at_next, eps, branch)
         keep_going = callback is None or callback(status) is not False
 
         reduced = at_next.grad_norm < options.sigma * options.gamma * eps
-        stopped = (options.sigma * eps < options.eps_tol) | (branch == STALLED)
+        stopped = (options.sigma * eps < options.eps_tol) | ((branch == STALLED) & ~reduced)
         result = x_next if len(samples) == len(result) else result.index_copy(0, samples, x_next)
+        if not keep_going:
+            trace.options = replace(options, iterations=t + 1)
         if not keep_going or stopped.all():
             break
         eps = torch.where(reduced, options.gamma * eps, eps)
@@ -117,17 +127,19 @@ def _line_search(
             at_trial = objective.take(searching).evaluate(trial, eps[searching])
             square_step = square_norm(trial - x[searching])
             found = at_trial.phi - at_x.phi[searching] <= -options.eta3 / eps[searching] * square_step
-            found &= (square_step > 0) | (at_x.grad_norm[searching] == 0)
+            vanished = square_step == 0  # shorter steps would be lost in rounding, too
+            found &= ~vanished | (at_x.grad_norm[searching] == 0)
             done, winners = searching[found], found.nonzero().squeeze(1)
             v, at_v = v.index_copy(0, done, trial[winners]), at_v.replace(done, at_trial.take(winners))
             branch[done], length[done] = LINE_SEARCH, a
-            searching, a = searching[~found], options.rho * a
+            searching, a = searching[~(found | vanished)], options.rho * a
             n_reductions[searching] += 1
             if len(searching) == 0:
                 break
     if torch.is_grad_enabled():
         # the search is not differentiated; the step it found is, with its length as a constant
-        slope = at_x.grad_f + objective.regularizer_grad(x, eps)
+        is_tracked = at_x.r.requires_grad
+        slope = at_x.grad if is_tracked else at_x.grad_f + objective.regularizer_grad(x, eps)
         v = x - length.to(slope.real.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * slope
-        at_v = objective.evaluate(v, eps)
+        at_v = objective.evaluate(v, eps) if is_tracked else replace(at_v, grad_f=objective.fidelity_grad(v))
     return v, at_v, branch, n_reductions

@@ -95,8 +95,8 @@ class Reconstruction:
     regularizer
         The learned regulariser.
     track_values
-        Let gradients of the parameters flow through the values `evaluate` returns, too (for a loss on the descent).
-        Without it they flow through `regularizer_grad` only, which is all that a step of the solver needs.
+        Let gradients of the parameters flow through the values and ``grad_r`` of `evaluate`, too (for a loss on the
+        descent). Without it they flow through `regularizer_grad` only, which is all that a step of the solver needs.
     """
 
     def __init__(self, physics: Physics, y: Tensor, regularizer: Regularizer, *, track_values: bool = False) -> None:
@@ -105,8 +105,8 @@ class Reconstruction:
     def evaluate(self, x: Tensor, eps: Tensor) -> Evaluation:
         """Return both terms and their gradients."""
         residual = self.physics.A(x) - self.y
-        f = 0.5 * square_norm(residual)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.track_values):
+            f = 0.5 * square_norm(residual)
             r, grad_r = self.regularizer.value_and_grad(x, eps)
         return Evaluation(f, self.physics.A_adjoint(residual), r, grad_r)
 
@@ -137,4 +137,5 @@ class Reconstruction:
 def square_norm(x: Tensor) -> Tensor:
     """Return ``||x_i||^2`` of every sample, ``(n,)``, in double precision."""
     real = torch.view_as_real(x) if x.is_complex() else x
-    return real.flatten(1).square().sum(1, dtype=torch.float64)
+    # squares of single precision would overflow from 1e19 on, and vanish below 1e-23
+    return torch.linalg.vector_norm(real.flatten(1), dim=1, dtype=torch.float64).square()

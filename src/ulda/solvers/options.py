@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,11 @@ from ulda.errors import UldaError
 
 StepSize = float | Sequence[float] | Tensor
 """One number, one per phase ``(T,)``, or one per phase and sample ``(T, n)``; the last phase's is used beyond T."""
+
+MOST_LINE_SEARCH = 1000
+"""More steps than a sensible line search has."""
+
+STEP_SIZES = ("alpha", "beta", "momentum")
 
 
 @dataclass(frozen=True)
@@ -70,25 +75,27 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("alpha_bar", "eta1", "eta2", "eta3", "eps_0", "eps_tol"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UldaError(f"{name} must be positive and finite, but it is {getattr(self, name):g}")
+            if not _is_number(value := getattr(self, name)) or not 0 < value <= sys.float_info.max:
+                raise UldaError(f"{name} must be positive and finite, but it is {value!r}")
         for name in ("rho", "sigma", "gamma"):
-            if not 0 < getattr(self, name) < 1:
-                raise UldaError(f"{name} must lie strictly between 0 and 1, but it is {getattr(self, name):g}")
+            if not _is_number(value := getattr(self, name)) or not 0 < value < 1:
+                raise UldaError(f"{name} must lie strictly between 0 and 1, but it is {value!r}")
         for name in ("iterations", "max_line_search"):
-            if getattr(self, name) < 1:
-                raise UldaError(f"{name} must be at least 1, but it is {getattr(self, name)}")
-        for name in ("alpha", "beta", "momentum"):
-            values = _tensor(getattr(self, name)).detach()
-            if values.ndim > 2 or values.numel() == 0:
-                raise UldaError(
-                    f"{name} must be a number, one per phase, or one per phase and sample, "
-                    f"but it has shape {tuple(values.shape)}"
-                )
-            if name == "momentum" and not ((values >= 0) & (values < 1)).all():
-                raise UldaError("momentum must lie in [0, 1) throughout")
-            if name != "momentum" and not ((values > 0) & torch.isfinite(values)).all():
-                raise UldaError(f"{name} must be positive and finite throughout")
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise UldaError(f"{name} must be at least 1 and a whole number, but it is {value!r}")
+        if self.max_line_search > MOST_LINE_SEARCH:
+            raise UldaError(f"max_line_search must be at most {MOST_LINE_SEARCH}, but it is {self.max_line_search}")
+        if not isinstance(self.safeguard, bool):
+            raise UldaError(f"safeguard must be true or false, but it is {self.safeguard!r}")
+        for name in STEP_SIZES:
+            _check_step_size(name, getattr(self, name))
+
+    def check_batch(self, n_samples: int) -> None:
+        """Raise a clear error if step sizes are given for another number of samples."""
+        for name in STEP_SIZES:
+            values = _tensor(getattr(self, name))
+            if values.ndim == 2 and values.shape[1] not in (1, n_samples):
+                raise UldaError(f"{name} is given for {values.shape[1]} samples, but the batch has {n_samples}")
 
     def step(self, name: str, iteration: int, samples: Tensor, like: Tensor) -> Tensor:
         """Return the step size `name` of an iteration, shaped to multiply the samples of `like`."""
@@ -96,18 +103,13 @@ class Options:
         if values.ndim > 0:
             values = values[min(iteration, len(values) - 1)]
         if values.ndim > 0:
-            if len(values) == 1:
-                values = values[0]
-            elif int(samples.max()) >= len(values):
-                raise UldaError(f"{name} is given for {len(values)} samples, but the batch has more")
-            else:
-                values = values[samples]
+            values = values[samples] if len(values) > 1 else values[0]
         return values.reshape(-1, *(1,) * (like.ndim - 1))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options with plain numbers, for JSON; `Options` of it are these options again."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("alpha", "beta", "momentum"):
+        for name in STEP_SIZES:
             plain[name] = _tensor(plain[name]).detach().double().tolist()
         return plain
 
@@ -121,6 +123,26 @@ def beta_from_gamma(alpha: float, gamma: float) -> float:
     0.5
     """
     return alpha * gamma / (alpha + gamma)
+
+
+def _check_step_size(name: str, step_size: StepSize) -> None:
+    try:
+        values = _tensor(step_size).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UldaError(f"{name} must hold numbers only, in rows of equal length") from error
+    if values.ndim > 2 or values.numel() == 0:
+        raise UldaError(
+            f"{name} must be a number, one per phase, or one per phase and sample, "
+            f"but it has shape {tuple(values.shape)}"
+        )
+    if name == "momentum" and not ((values >= 0) & (values < 1)).all():
+        raise UldaError("momentum must lie in [0, 1) throughout")
+    if name != "momentum" and not ((values > 0) & torch.isfinite(values)).all():
+        raise UldaError(f"{name} must be positive and finite throughout")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _tensor(values: StepSize) -> Tensor:

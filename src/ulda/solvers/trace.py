@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +94,13 @@ class Step:
     branch: str
     line_search_steps: int
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers for JSON, which has none that are not finite: they become null."""
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in vars(self).items()
+        }
+
     def holds(self, options: Options) -> bool:
         """Tell whether the inequality that admitted this step holds for the recorded numbers."""
         # squaring the recorded length rounds in the last digit
@@ -107,7 +116,8 @@ class Step:
 class Trace:
     """All iterations of all samples of a run.
 
-    Recording keeps small tensors; they become numbers when asked for.
+    Recording keeps small tensors; they become numbers when asked for. A run that its callback ended is on record as
+    one with so many iterations in its options: it went the same way.
     """
 
     n_samples: int
@@ -156,7 +166,7 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options and every iteration of every sample, for JSON."""
-        samples = [[vars(step) for step in self.steps(i)] for i in range(self.n_samples)]
+        samples = [[step.as_dict() for step in self.steps(i)] for i in range(self.n_samples)]
         return {"options": self.options.as_dict(), "samples": samples}
 
     def certificate(
@@ -169,7 +179,7 @@ class Trace:
 
     def save_json(self, path: str | Path) -> None:
         """Write the trace as JSON."""
-        Path(path).write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.as_dict(), allow_nan=False) + "\n", encoding="utf-8")
 
     def save_hdf5(self, group: h5py.Group) -> None:
         """Write the trace into an HDF5 group: one dataset per quantity, ``(iterations, samples)``, NaN once stopped."""
@@ -188,7 +198,7 @@ class Trace:
         group.attrs["options"] = json.dumps(self.options.as_dict())
 
     def plot(self) -> Figure:
-        """Draw the objective and the norm of its gradient along the iterations, on logarithmic scales."""
+        """Draw by how much the objective still decreases, and the norm of its gradient, on logarithmic scales."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -198,11 +208,12 @@ class Trace:
         for sample in range(self.n_samples):
             steps = self.steps(sample)
             iterations = range(1, len(steps) + 1)
-            lowest = min(step.phi for step in steps)
-            left.semilogy(iterations, [step.phi - lowest + 1e-12 * abs(lowest) + 1e-300 for step in steps])
+            # not phi itself, which jumps where the smoothing changes
+            remaining = list(accumulate(step.phi_before - step.phi for step in reversed(steps)))[::-1]
+            left.semilogy(iterations, [max(decrease, 1e-300) for decrease in remaining])
             (line,) = right.semilogy(iterations, [step.grad_norm + 1e-300 for step in steps])
             searched = [t for t, step in zip(iterations, steps, strict=True) if step.branch == "v"]
             right.plot(searched, [steps[t - 1].grad_norm for t in searched], "v", ms=3, color=line.get_color())
-        left.set(xlabel="iteration", ylabel=r"$\phi$ above its last value", title="objective")
+        left.set(xlabel="iteration", ylabel="decrease from here to the end", title="objective")
         right.set(xlabel="iteration", ylabel=r"$\|\nabla\phi\|$", title="gradient (triangles: line search)")
         return figure

@@ -104,14 +104,15 @@ def fit(
             run.set_rate(rate)
             task, index, mask, rollout = draw(tasks, settings, step)
             run.optimiser.zero_grad(set_to_none=True)
-            loss = step_loss(model, task, index, mask, rollout, settings, step)
+            where = f"at step {step} (domain {task.domain}, slices {index.tolist()}); {run.last_good()}"
+            try:
+                loss = step_loss(model, task, index, mask, rollout, settings, step)
+            except UldaError as error:
+                raise UldaError(f"{error}, {where}") from error
             loss.backward()
             norm = nn.utils.clip_grad_norm_(run.learning.values(), settings.clip)
             if not (torch.isfinite(loss) and torch.isfinite(norm)):
-                raise UldaError(
-                    f"the loss is not finite at step {step} (domain {task.domain}, slices {index.tolist()}); "
-                    f"{run.last_good()}"
-                )
+                raise UldaError(f"the loss is not finite {where}")
             run.optimiser.step()
             run.step = step + 1
             progress = Progress(run.step, settings.steps, float(loss.detach()), rate)

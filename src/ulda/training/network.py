@@ -45,7 +45,7 @@ class Architecture:
     delta: float = 0.1
     phases: int = 15
     shared_steps: bool = False
-    adapter_weight: float = 0.1
+    adapter_weight: float = 0.03
     eps_ratio: float = 0.3
 
 
