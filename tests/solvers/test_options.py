@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +63,14 @@ def test_options_are_frozen_and_survive_json() -> None:
     like, samples = torch.zeros(2, 3, 3, dtype=torch.complex128), torch.arange(2)
     assert torch.equal(again.step("beta", 5, samples, like), options.step("beta", 5, samples, like))
     assert float(options.step("alpha", 0, samples, like)) == 0.1
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "theory.md").read_text()
+    documented: dict[str, float] = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        names = re.findall(r"`(\w+)`", cells[0])
+        if line.startswith("| `") and len(cells) >= 3:
+            documented |= zip(names, map(float, cells[1].split(",")), strict=True)
+    assert documented == {name: value for name, value in vars(Options()).items() if name != "safeguard"}
