@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import h5py
 import numpy as np
 
 from ulda.data.domain import FORMAT, LABELS, VERSION, Header, Record
+from ulda.data.hdf5_output import PatientFile
 from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 
 class DomainWriter:
@@ -36,7 +33,7 @@ class DomainWriter:
         self.header = header
         self._path = path
         self._shape: tuple[int, ...] | None = None
-        self._stream = _PatientFile(path)
+        self._stream = PatientFile(path)
         self._file = h5py.File(self._stream, "w", libver=("earliest", "v110"))
         self._file.attrs["format"] = FORMAT
         self._file.attrs["version"] = VERSION
@@ -134,38 +131,3 @@ class DomainWriter:
 
     def _text(self, name: str) -> list[str]:
         return [value.decode() for value in self._file[name][()]]
-
-
-class _PatientFile(io.FileIO):
-    """A file whose failed writes are remembered rather than raised.
-
-    HDF5 crashes the process when a write fails while it closes a file, for instance because the disk is full.
-    So it is told that all is well, and whoever writes asks for the failure.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "w+")
-        self._failure: OSError | None = None
-
-    def write(self, data: Buffer) -> int:
-        view = memoryview(data).cast("B")
-        if self._failure is None:
-            done = 0
-            try:
-                while done < len(view):
-                    done += super().write(view[done:]) or 0
-            except OSError as error:
-                self._failure = error
-        return len(view)
-
-    def truncate(self, size: int | None = None) -> int:
-        if self._failure is None:
-            try:
-                return super().truncate(size)
-            except OSError as error:
-                self._failure = error
-        return size or 0
-
-    def raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure

@@ -312,7 +312,6 @@ def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
 
 
 def _readable(error: OSError, out: Path) -> UldaError:
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if error.errno in full or any(f"errno = {code}" in str(error) for code in full):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UldaError(f"the disk is full (or a quota is reached) while writing {out.name}; nothing was left behind")
     return UldaError(f"cannot write {out.name}: {error.strerror or str(error).splitlines()[0]}")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.data.atomic import atomic_output
+from ulda.data.hdf5_output import hdf5_output
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
@@ -66,7 +67,7 @@ def save_run(
     def array(tensor: Tensor) -> NDArray[Any]:
         return tensor.detach().cpu().resolve_conj().numpy()
 
-    with atomic_output(path, overwrite=overwrite) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
         file.attrs["certificate"] = json.dumps(certificate)
         file.attrs["regularizer"] = json.dumps(shape)
@@ -113,9 +114,7 @@ def _read(file: h5py.File, n_bytes: int) -> Run:
     fields = json.loads(file.attrs["mask"])
     if fields["n_lines"] != y.shape[axis]:
         raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
-    sampled = np.zeros(y.shape[axis], dtype=bool)
-    sampled[fields["sampled"]] = True
-    mask = Mask(tuple(sampled.tolist()), kind=fields["kind"], seed=fields["seed"])
+    mask = Mask.from_dict(fields)
     names: list[str] = []
     file["weights"].visit(names.append)
     weights = {name: tensor(f"weights/{name}") for name in names}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import ulda
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
-from ulda.solvers.certificate import fingerprint
+from ulda.solvers.certificate import fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
 VERSION = 1
@@ -27,7 +27,7 @@ def base_fingerprint(model: ULDA) -> str:
 
     Adapters depend on nothing else, so adding one does not change the fingerprint.
     """
-    weights = fingerprint(sorted(model.extractor.named_parameters()))
+    weights = fingerprint_weights(model.extractor)
     sizes = json.dumps(asdict(model.architecture), sort_keys=True)
     return hashlib.sha256(f"{sizes}|{weights}".encode()).hexdigest()
 
