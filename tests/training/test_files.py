@@ -26,7 +26,7 @@ def test_a_base_comes_back_whole(tmp_path: Path) -> None:
 
 
 def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path) -> None:
-    model = ULDA(domains=["brain"])
+    model = ULDA(sources=["brain"])
     save_base(model, tmp_path / "base")
     fingerprint = base_fingerprint(model)
     model.add_domain("knee")
@@ -41,7 +41,7 @@ def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path) -> None:
     for name, parameter in fresh.named_parameters():
         assert torch.equal(parameter, model.get_parameter(name))
     with pytest.raises(UldaError, match="load it on the base it was trained on"):
-        load_adapter(ULDA(domains=["brain"], seed=1), tmp_path / "knee")
+        load_adapter(ULDA(sources=["brain"], seed=1), tmp_path / "knee")
 
 
 def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:

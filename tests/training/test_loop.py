@@ -21,6 +21,7 @@ from ulda.training.stages import adapt, initialise
 
 SMALL = Architecture(width=3, depth=2, phases=3)
 QUICK = Settings(steps=6, batch_size=2, validate_every=3, checkpoint_every=2)
+CHAINED = {"lower_level": "equilibrium", "chains": 2, "continued_phases": 2, "longest_rollout": 3}
 
 
 def task(name: str = "knee", n: int = 4) -> Task:
@@ -62,14 +63,16 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 import torch
 from tests.training.test_loop import QUICK, trained
-trained(QUICK.model_copy(update={{"steps": 400, "validate_every": 7, "checkpoint_every": 3}}), Path({folder!r}))
+changes = dict({changes!r}, steps=400, validate_every=7, checkpoint_every=3)
+trained(QUICK.model_copy(update=changes), Path({folder!r}))
 """
 
 
-def test_a_killed_run_continues_bit_exactly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, CHAINED], ids=["unrolled", "equilibrium"])
+def test_a_killed_run_continues_bit_exactly(tmp_path: Path, changes: dict[str, object]) -> None:
     """The run is killed as soon as it has written a checkpoint; where exactly depends on the machine."""
     root = str(Path(__file__).parents[2])
-    code = KILLED.format(root=root, folder=str(tmp_path))
+    code = KILLED.format(root=root, folder=str(tmp_path), changes=changes)
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"})
     checkpoint = tmp_path / "checkpoint.safetensors"
     deadline = time.monotonic() + 120
@@ -78,7 +81,7 @@ def test_a_killed_run_continues_bit_exactly(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert checkpoint.exists()
-    settings = QUICK.model_copy(update={"steps": 400, "validate_every": 7, "checkpoint_every": 3})
+    settings = QUICK.model_copy(update={**changes, "steps": 400, "validate_every": 7, "checkpoint_every": 3})
     seen: list[int] = []
     resumed = ULDA(SMALL, ["knee"])
 

@@ -8,7 +8,7 @@ import torch
 from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.evaluation import ssim
-from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps, normalise_measurement
 from ulda.solvers import Options, Reconstruction, elda
 from ulda.training import ULDA, Architecture, DescentPenalty, reconstruction_loss
 
@@ -22,18 +22,21 @@ def knee(side: int = 64) -> torch.Tensor:
 def test_a_phase_is_an_iteration_of_the_solver() -> None:
     model = ULDA(SMALL, ["knee"])
     physics = CartesianMRI(cartesian_mask(64, 0.3))
-    y = physics.A(knee())
+    y = 7 * physics.A(knee())
+    scaled, zero_filled, peak = normalise_measurement(y, physics)
     with torch.no_grad():
         x, trace = model(y, physics, "knee", return_trace=True)
         options = model.options("knee")
-        expected, _ = elda(Reconstruction(physics, y, model.regularizer("knee")), physics.A_adjoint(y), options)
-    assert torch.equal(x, expected)
+        problem = Reconstruction(physics, scaled, model.regularizer("knee"))
+        expected, _ = elda(problem, physics.A_adjoint(scaled), options)
+    assert torch.equal(x, expected * peak)
+    assert torch.allclose(physics.A_adjoint(scaled), zero_filled, atol=1e-6)
     assert len(trace) == 3
     assert options.eps_0 == pytest.approx(0.3 * 0.03, rel=0.1)
 
 
 def test_the_default_network_has_the_parameters_it_should() -> None:
-    model = ULDA(domains=["brain", "prostate"])
+    model = ULDA(sources=["brain", "prostate"])
     assert sum(p.numel() for p in model.extractor.parameters()) == 14112
     assert sum(p.numel() for p in model.adapters["brain"].parameters()) == 4608
     assert sum(p.numel() for p in model.steps["brain"].parameters()) == 45
@@ -46,6 +49,10 @@ def test_a_new_domain_starts_from_the_mean_of_the_others() -> None:
     with torch.no_grad():
         model.steps["a"].get_parameter("log_beta").add_(1)
     model.add_domain("c")
+    model.add_domain("d")
+    assert model.sources == ("a", "b")
+    for parameter, same in zip(model.adapters["c"].parameters(), model.adapters["d"].parameters(), strict=True):
+        assert torch.equal(parameter, same)
     for name, parameter in model.adapters["c"].named_parameters():
         mean = (model.adapters["a"].get_parameter(name) + model.adapters["b"].get_parameter(name)) / 2
         assert torch.allclose(parameter, mean)
@@ -62,7 +69,7 @@ def test_training_reaches_every_parameter_and_lowers_the_loss() -> None:
     losses: list[float] = []
     for _ in range(12):
         penalty = DescentPenalty(Options().eta2)
-        x = model(y, physics, "knee", callback=penalty, track_values=True)
+        x, _ = model.solve(y, physics, "knee", callback=penalty, track_values=True)
         loss = reconstruction_loss(x, reference).mean() + 0.03 * penalty.mean()
         optimiser.zero_grad()
         loss.backward()
@@ -102,12 +109,18 @@ def test_the_penalty_counts_what_does_not_descend() -> None:
     for safeguard in (False, True):
         penalty = DescentPenalty(Options().eta2)
         with torch.no_grad():
-            model(y, physics, "knee", options=model.options("knee", safeguard=safeguard), callback=penalty)
+            model.solve(y, physics, "knee", model.options("knee", safeguard=safeguard), callback=penalty)
         found.append(float(penalty.mean()))
     assert found[0] > 0.1
     assert found[1] == pytest.approx(0, abs=1e-6)
 
 
 def test_an_unknown_domain_names_the_known() -> None:
+    with pytest.raises(UldaError, match="without dots"):
+        ULDA(SMALL, ["a.b"])
+    with pytest.raises(UldaError, match="name a domain; the model has adapters for: knee"):
+        ULDA(SMALL, ["knee"])(torch.zeros(1, 8, 8, dtype=torch.complex64), CartesianMRI(cartesian_mask(8, 0.5)))
     with pytest.raises(UldaError, match="no adapter for the domain 'heart'; it has: knee"):
-        ULDA(SMALL, ["knee"])(torch.zeros(1, 8, 8), CartesianMRI(cartesian_mask(8, 0.5)), "heart")
+        ULDA(SMALL, ["knee"])(
+            torch.zeros(1, 8, 8, dtype=torch.complex64), CartesianMRI(cartesian_mask(8, 0.5)), "heart"
+        )

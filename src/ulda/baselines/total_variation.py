@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import pad
 
-from ulda.baselines.base import Method, Progress, check_settings, normalise_measurement
+from ulda.baselines.base import Method, Progress, check_settings
+from ulda.physics import normalise_measurement
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,8 @@ import torch
 from torch.nn.functional import pad
 
 from ulda.baselines._wavelet_transform import WaveletName, check_wavelet, dwt2, idwt2
-from ulda.baselines.base import Method, Progress, check_settings, normalise_measurement
+from ulda.baselines.base import Method, Progress, check_settings
+from ulda.physics import normalise_measurement
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,6 +3,7 @@
 from ulda.physics.coils import compress_coils, espirit_maps
 from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
+from ulda.physics.normalisation import normalise_measurement
 from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine, root_sum_of_squares
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ifft2c",
     "load_mask",
     "mask_from_array",
+    "normalise_measurement",
     "random_mask",
     "root_sum_of_squares",
 ]

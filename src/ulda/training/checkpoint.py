@@ -18,10 +18,10 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save_checkpoint(
-    path: Path, module: nn.Module, optimiser: torch.optim.Adam, best: dict[str, Tensor], facts: dict[str, Any]
+    path: Path, module: nn.Module, optimiser: torch.optim.Adam, extra: dict[str, Tensor], facts: dict[str, Any]
 ) -> None:
-    """Write the parameters, the state of the optimiser, the best parameters so far and what else is needed to go on."""
-    tensors: dict[str, Tensor] = {f"best/{name}": value for name, value in best.items()}
+    """Write the parameters, the state of the optimiser, and the tensors and facts that the loop needs to go on."""
+    tensors: dict[str, Tensor] = {f"extra/{name}": value.contiguous() for name, value in extra.items()}
     for name, parameter in module.named_parameters():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()
         for moment, value in optimiser.state.get(parameter, {}).items():
@@ -33,7 +33,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, module: nn.Module, optimiser: torch.optim.Adam
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Restore what `save_checkpoint` wrote and return its facts and the best parameters."""
+    """Restore what `save_checkpoint` wrote and return its facts and extra tensors."""
     try:
         with safe_open(path, framework="pt") as file:
             facts: dict[str, Any] = json.loads(file.metadata()["facts"])
@@ -49,5 +49,5 @@ def load_checkpoint(
                     optimiser.state[parameter] = moments
     except (KeyError, RuntimeError) as error:
         raise UldaError(f"the checkpoint {path.name} belongs to another model; remove it to start anew") from error
-    best = {name.removeprefix("best/"): value for name, value in tensors.items() if name.startswith("best/")}
-    return facts, best
+    extra = {name.removeprefix("extra/"): value for name, value in tensors.items() if name.startswith("extra/")}
+    return facts, extra

@@ -51,12 +51,12 @@ def save_base(model: ULDA, folder: str | Path, card: dict[str, Any] | None = Non
         "version": VERSION,
         "ulda": ulda.__version__,
         "architecture": asdict(model.architecture),
-        "domains": list(model.domains),
+        "domains": list(model.sources),
         "fingerprint": base_fingerprint(model),
-        "n_parameters": sum(p.numel() for p in model.parameters()),
+        "n_parameters": sum(p.numel() for p in _base_parameters(model).values()),
         "card": card or {},
     }
-    _write(Path(folder), "model", dict(model.named_parameters()), facts, overwrite)
+    _write(Path(folder), "model", _base_parameters(model), facts, overwrite)
 
 
 def load_base(folder: str | Path) -> ULDA:
@@ -132,6 +132,12 @@ def read_facts(path: Path, expected: str) -> dict[str, Any]:
     if facts.get("version") != VERSION:
         raise UldaError(f"{path} has version {facts.get('version')}, this ulda reads version {VERSION}; upgrade ulda")
     return facts
+
+
+def _base_parameters(model: ULDA) -> dict[str, Tensor]:
+    """Return the extractor, and the adapters and step sizes of the sources."""
+    wanted = ("extractor.", *(f"{part}.{source}." for part in ("adapters", "steps") for source in model.sources))
+    return {name: parameter for name, parameter in model.named_parameters() if name.startswith(wanted)}
 
 
 def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.evaluation.metrics import psnr, ssim
-from ulda.physics import CartesianMRI, Mask
+from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.losses import DescentPenalty, reconstruction_loss
 from ulda.training.network import ULDA
@@ -102,11 +102,12 @@ def fit(
         for step in range(run.step, settings.steps):
             rate = learning_rate(settings, step)
             run.set_rate(rate)
-            task, index, mask, rollout = draw(tasks, settings, step)
+            batch = draw(tasks, settings, step, run.chains)
+            task = tasks[batch.task]
             run.optimiser.zero_grad(set_to_none=True)
-            where = f"at step {step} (domain {task.domain}, slices {index.tolist()}); {run.last_good()}"
+            where = f"at step {step} (domain {task.domain}, slices {list(batch.index)}); {run.last_good()}"
             try:
-                loss = step_loss(model, task, index, mask, rollout, settings, step)
+                loss, x = step_loss(model, task, batch, settings, step)
             except UldaError as error:
                 raise UldaError(f"{error}, {where}") from error
             loss.backward()
@@ -115,6 +116,8 @@ def fit(
                 raise UldaError(f"the loss is not finite {where}")
             run.optimiser.step()
             run.step = step + 1
+            if settings.lower_level == "equilibrium":
+                run.chains[step % settings.chains] = replace(batch, start=x)
             progress = Progress(run.step, settings.steps, float(loss.detach()), rate)
             if _is_due(settings.validate_every, run.step, settings.steps):
                 progress = replace(progress, validation=validate(model, tasks))
@@ -145,6 +148,7 @@ class _Run:
         self.optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
         self.step, self.saved, self.history = 0, 0, list[Progress]()
         self.best: dict[str, Tensor] = {}
+        self.chains: dict[int, Batch] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             if self.checkpoint.exists():
@@ -171,8 +175,16 @@ class _Run:
         if self.folder is None:
             return
         history = [vars(entry) for entry in self.history]
-        facts = {"step": self.step, "settings": self.settings.model_dump(mode="json"), "history": history}
-        save_checkpoint(self.checkpoint, self.model, self.optimiser, self.best, facts)
+        chains = {number: [batch.task, batch.index, batch.mask] for number, batch in self.chains.items()}
+        facts = {
+            "step": self.step,
+            "settings": self.settings.model_dump(mode="json"),
+            "history": history,
+            "chains": chains,
+        }
+        extra = {f"best/{name}": value for name, value in self.best.items()}
+        extra |= {f"chain/{number}": batch.start for number, batch in self.chains.items() if batch.start is not None}
+        save_checkpoint(self.checkpoint, self.model, self.optimiser, extra, facts)
         self.saved = self.step
 
     def last_good(self) -> str:
@@ -186,48 +198,78 @@ class _Run:
                 self.learning[name].copy_(value)
 
     def _restore(self) -> None:
-        facts, self.best = load_checkpoint(self.checkpoint, self.model, self.optimiser)
+        facts, extra = load_checkpoint(self.checkpoint, self.model, self.optimiser)
         if facts["settings"] != self.settings.model_dump(mode="json"):
             raise UldaError(f"{self.checkpoint.name} was written with other settings; remove it to start anew")
         self.step = self.saved = facts["step"]
         self.history = [Progress(**entry) for entry in facts["history"]]
+        self.best = {name.removeprefix("best/"): value for name, value in extra.items() if name.startswith("best/")}
+        for number, (task, index, mask) in facts["chains"].items():
+            self.chains[int(number)] = Batch(task, tuple(index), mask, extra[f"chain/{number}"])
 
 
 def _is_due(every: int, step: int, steps: int) -> bool:
     return every > 0 and (step % every == 0 or step == steps)
 
 
-def draw(tasks: Sequence[Task], settings: Settings, step: int) -> tuple[Task, Tensor, Mask, int]:
-    """Draw the task, the slices, the mask and the length of the roll-out of a step."""
+@dataclass(frozen=True)
+class Batch:
+    """What a step works on.
+
+    Attributes
+    ----------
+    task, index, mask
+        Numbers of the task, of its slices and of the mask among the task's.
+    start
+        Where the phases start; None for zero-filling.
+    rollout
+        Phases without gradient before the differentiated ones.
+    """
+
+    task: int
+    index: tuple[int, ...]
+    mask: int
+    start: Tensor | None = None
+    rollout: int = 0
+
+
+def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int, Batch]) -> Batch:
+    """Draw the batch of a step, or go on with one of the chains."""
     generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
     sizes = torch.tensor([float(len(task.images)) for task in tasks])
-    task = tasks[int(torch.multinomial(sizes, 1, generator=generator))]
-    index = torch.randint(len(task.images), (settings.batch_size,), generator=generator)
-    mask = task.masks[int(torch.randint(len(task.masks), (1,), generator=generator))]
+    number = int(torch.multinomial(sizes, 1, generator=generator))
+    index = torch.randint(len(tasks[number].images), (settings.batch_size,), generator=generator)
+    mask = int(torch.randint(len(tasks[number].masks), (1,), generator=generator))
+    restarts = bool(torch.rand(1, generator=generator) < settings.restart)
     rollout = int(torch.randint(settings.longest_rollout + 1, (1,), generator=generator))
-    return task, index, mask, rollout if settings.lower_level == "equilibrium" else 0
+    chain = chains.get(step % settings.chains)
+    if settings.lower_level == "equilibrium" and chain is not None and not restarts:
+        return replace(chain, rollout=rollout)
+    return Batch(number, tuple(index.tolist()), mask)
 
 
-def step_loss(
-    model: ULDA, task: Task, index: Tensor, mask: Mask, rollout: int, settings: Settings, step: int
-) -> Tensor:
-    """Return the loss of one batch."""
-    reference = task.images[index]
-    physics = CartesianMRI(mask, task.axis)
-    y = physics.A(reference)
-    options = model.options(task.domain, iterations=phases_at(model, settings, step))
-    x0 = None
-    if rollout > 0:
+def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+    """Return the loss of one batch and the images its last phase reached, ``(n, H, W)``, without gradient."""
+    physics = CartesianMRI(task.masks[batch.mask], task.axis)
+    images = task.images[list(batch.index)]
+    y, _, peak = normalise_measurement(physics.A(images), physics)
+    is_continued = batch.start is not None
+    n_phases = settings.continued_phases if is_continued else phases_at(model, settings, step)
+    options = model.options(task.domain, iterations=n_phases)
+    x0 = batch.start
+    if batch.rollout > 0:
         with torch.no_grad():
-            x0 = model(y, physics, task.domain, options=replace(options, iterations=rollout))
-    if settings.descent != "penalty":
-        options = replace(options, safeguard=settings.descent == "acceptance")
-        x = model(y, physics, task.domain, options=options, x0=x0)
-        return reconstruction_loss(x, reference, settings.ssim_weight).mean()
-    penalty = DescentPenalty(options.eta2)
-    options = replace(options, safeguard=False)
-    x = model(y, physics, task.domain, options=options, x0=x0, callback=penalty, track_values=True)
-    return reconstruction_loss(x, reference, settings.ssim_weight).mean() + settings.penalty_weight * penalty.mean()
+            x0, _ = model.solve(y, physics, task.domain, replace(options, iterations=batch.rollout), x0=x0)
+    penalty = None
+    if settings.descent == "penalty":
+        penalty = DescentPenalty(options.eta2)
+    options = replace(options, safeguard=settings.descent == "acceptance")
+    x, _ = model.solve(y, physics, task.domain, options, x0=x0, callback=penalty, track_values=penalty is not None)
+    # the loss is measured on slices with peak 1, as the metrics are
+    loss = reconstruction_loss(x * peak, images, settings.ssim_weight).mean()
+    if penalty is not None:
+        loss = loss + settings.penalty_weight * penalty.mean()
+    return loss, x.detach()
 
 
 @torch.no_grad()

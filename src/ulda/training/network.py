@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.physics import Physics
+from ulda.physics import Physics, normalise_measurement
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
 
@@ -74,10 +74,17 @@ class ULDA(nn.Module):
     ----------
     architecture
         The sizes.
-    domains
-        The domains to make adapters for.
+    sources
+        The source domains; a new domain starts from the mean of their adapters and step sizes.
     seed
         Seed of the noise on the start.
+
+    Attributes
+    ----------
+    sources
+        The source domains.
+    domain
+        The domain whose adapter is used where none is named; None without one.
 
     Examples
     --------
@@ -90,16 +97,17 @@ class ULDA(nn.Module):
     torch.Size([2, 32, 32])
     """
 
-    def __init__(
-        self, architecture: Architecture | None = None, domains: tuple[str, ...] | list[str] = (), *, seed: int = 0
-    ) -> None:
+    def __init__(self, architecture: Architecture | None = None, sources: Sequence[str] = (), *, seed: int = 0) -> None:
         super().__init__()
         self.architecture = sizes = architecture or Architecture()
         self.extractor = FeatureExtractor(sizes.width, sizes.depth, sizes.kernel_size, sizes.delta, seed=seed)
         self.adapters = nn.ModuleDict()
         self.steps = nn.ModuleDict()
-        for number, name in enumerate(domains):
+        self.sources: tuple[str, ...] = ()
+        self.domain: str | None = None
+        for number, name in enumerate(sources):
             self.add_domain(name, seed=seed + 1 + number)
+        self.sources = tuple(sources)
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -107,14 +115,23 @@ class ULDA(nn.Module):
         return tuple(self.adapters)
 
     def add_domain(self, name: str, *, seed: int = 0) -> None:
-        """Add an adapter and step sizes: the mean of those there are, or the untrained start."""
+        """Add an adapter and step sizes: the mean of those of the sources, or the untrained start."""
+        if not name or "." in name:
+            raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
         steps = StepSizes(1 if sizes.shared_steps else sizes.phases)
-        if self.adapters:
-            average_into(adapter, list(self.adapters.values()))
-            average_into(steps, list(self.steps.values()))
+        if self.sources:
+            average_into(adapter, [self.adapters[source] for source in self.sources])
+            average_into(steps, [self.steps[source] for source in self.sources])
         self.adapters[name], self.steps[name] = adapter, steps
+
+    def active_domain(self, domain: str | None = None) -> str:
+        """Return the domain to use: the one named, or the model's own."""
+        chosen = domain or self.domain
+        if chosen is None:
+            raise UldaError(f"name a domain; the model has adapters for: {', '.join(self.domains) or 'none'}")
+        return chosen
 
     def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
         """Return the regulariser of a domain; it shares the parameters of the model."""
@@ -136,36 +153,54 @@ class ULDA(nn.Module):
         return replace(options, **changes)
 
     @overload
-    def forward(self, y: Tensor, physics: Physics, domain: str, *, return_trace: Literal[False] = ...) -> Tensor: ...
+    def forward(
+        self, y: Tensor, physics: Physics, domain: str | None = ..., *, return_trace: Literal[False] = ...
+    ) -> Tensor: ...
 
     @overload
     def forward(
-        self, y: Tensor, physics: Physics, domain: str, *, return_trace: Literal[True]
+        self, y: Tensor, physics: Physics, domain: str | None = ..., *, return_trace: Literal[True]
     ) -> tuple[Tensor, Trace]: ...
 
     def forward(
-        self,
-        y: Tensor,
-        physics: Physics,
-        domain: str,
-        *,
-        return_trace: bool = False,
-        options: Options | None = None,
-        x0: Tensor | None = None,
-        callback: Callback | None = None,
-        track_values: bool = False,
-        recompute: bool = False,
+        self, y: Tensor, physics: Physics, domain: str | None = None, *, return_trace: bool = False
     ) -> Tensor | tuple[Tensor, Trace]:
-        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``.
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale.
 
         Parameters
         ----------
         y, physics
-            The measurements and their operator; any size.
+            The measurements and their operator.
+        domain
+            Whose adapter and step sizes to use; the model's own `domain` if None.
+        return_trace
+            Return the record of the run, too; its numbers belong to the measurements scaled by
+            `ulda.physics.normalise_measurement`.
+        """
+        scaled, _, peak = normalise_measurement(y, physics)
+        x, trace = self.solve(scaled, physics, self.active_domain(domain))
+        return (x * peak, trace) if return_trace else x * peak
+
+    def solve(
+        self,
+        y: Tensor,
+        physics: Physics,
+        domain: str,
+        options: Options | None = None,
+        *,
+        x0: Tensor | None = None,
+        callback: Callback | None = None,
+        track_values: bool = False,
+        recompute: bool = False,
+    ) -> tuple[Tensor, Trace]:
+        """Run the solver on measurements that are scaled already, and return the images and the record.
+
+        Parameters
+        ----------
+        y, physics
+            Measurements whose zero-filled images peak at 1, and their operator.
         domain
             Whose adapter and step sizes to use.
-        return_trace
-            Return the record of the run, too.
         options
             The solver's options, in place of `options(domain)`.
         x0
@@ -178,8 +213,7 @@ class ULDA(nn.Module):
         regularizer = self.regularizer(domain, recompute=recompute)
         problem = Reconstruction(physics, y, regularizer, track_values=track_values)
         start = physics.A_adjoint(y) if x0 is None else x0
-        x, trace = elda(problem, start, options or self.options(domain), callback)
-        return (x, trace) if return_trace else x
+        return elda(problem, start, options or self.options(domain), callback)
 
 
 @torch.no_grad()

@@ -32,10 +32,16 @@ class Settings(BaseModel):
     phases
         Numbers of phases, one after the other in equal parts of the steps; empty for all phases from the start.
     lower_level
-        ``unrolled``: T phases from zero-filling. ``equilibrium``: the same after a roll-out of random length without
-        gradient, so that the solution of the objective becomes good and not only its T-th iterate.
+        ``unrolled``: T phases from zero-filling, as in the paper. ``equilibrium``: the iterates persist; a step goes on
+        where the slices were left, so that the solution of the objective becomes good and not only its T-th iterate.
+    chains
+        For ``equilibrium``: how many batches are kept; the steps visit them in turn.
+    restart
+        For ``equilibrium``: the probability that a visited batch is replaced by a new one, from zero-filling.
+    continued_phases
+        For ``equilibrium``: the differentiated phases of a step that goes on with a batch.
     longest_rollout
-        For ``equilibrium``: the roll-out has 0 to this many phases.
+        For ``equilibrium``: before those, 0 to this many phases without gradient.
     descent
         ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken and
         failing to descend costs `penalty_weight`. ``none``: neither.
@@ -56,7 +62,10 @@ class Settings(BaseModel):
     ssim_weight: float = Field(0.01, ge=0)
     phases: tuple[int, ...] = ()
     lower_level: Literal["unrolled", "equilibrium"] = "unrolled"
-    longest_rollout: int = Field(30, ge=0)
+    chains: int = Field(8, ge=1)
+    restart: float = Field(0.3, gt=0, le=1)
+    continued_phases: int = Field(8, ge=1)
+    longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
     penalty_weight: float = Field(0.03, ge=0)
     seed: int = Field(0, ge=0)
