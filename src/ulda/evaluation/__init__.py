@@ -2,6 +2,7 @@
 
 from ulda.evaluation.comparison import Comparison, compare
 from ulda.evaluation.metrics import PER_SLICE, PER_VOLUME, Convention, Scores, evaluate, nmse, psnr, ssim
+from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.evaluation.panels import save_panel
 
 __all__ = [
@@ -9,11 +10,14 @@ __all__ = [
     "PER_VOLUME",
     "Comparison",
     "Convention",
+    "PairedDifference",
     "Scores",
     "compare",
     "evaluate",
     "nmse",
+    "paired_difference",
     "psnr",
     "save_panel",
     "ssim",
+    "verdict",
 ]

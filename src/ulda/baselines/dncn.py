@@ -1,0 +1,105 @@
+"""DnCn: a cascade of small denoisers with data consistency in between (Schlemper et al. 2018)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ulda.errors import UldaError
+from ulda.physics import normalise_measurement
+
+if TYPE_CHECKING:
+    from ulda.physics import Physics
+
+_SLOPE = 0.01  # of the leaky ReLU, below zero
+
+
+class DnCn(nn.Module):
+    """A cascade of denoisers, each followed by data consistency; D5C5 with the default sizes.
+
+    A cascade is ``x <- D(x + net(x))``: the network sees the real and the imaginary part as two channels and predicts
+    what to add, and `data_consistency` puts the measured samples back. One set of weights serves all domains.
+
+    Parameters
+    ----------
+    filters
+        Channels of the inner layers.
+    layers
+        Convolutions per cascade.
+    cascades
+        The number of cascades.
+    seed
+        Seed of the start: He initialisation; the last layer of a cascade starts at zero, so that an untrained network
+        returns the zero-filled image.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ulda.baselines import DnCn
+    >>> from ulda.physics import CartesianMRI, cartesian_mask
+    >>> model = DnCn()
+    >>> sum(parameter.numel() for parameter in model.parameters())
+    144650
+    >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
+    >>> model(physics.A(torch.ones(2, 32, 32, dtype=torch.complex64)), physics).shape
+    torch.Size([2, 32, 32])
+    """
+
+    def __init__(self, filters: int = 32, layers: int = 5, cascades: int = 5, *, seed: int = 0) -> None:
+        super().__init__()
+        if min(filters, cascades) < 1 or layers < 2:
+            raise UldaError(
+                "DnCn needs at least 1 filter, 2 layers and 1 cascade, "
+                f"but it is asked for {filters}, {layers} and {cascades}"
+            )
+        generator = torch.Generator().manual_seed(seed)
+        self.cascades = nn.ModuleList(_denoiser(filters, layers, generator) for _ in range(cascades))
+
+    def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:  # noqa: ARG002
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale.
+
+        Parameters
+        ----------
+        y, physics
+            The measurements and their operator, of norm at most 1.
+        domain
+            Not used; there so that the network can stand in for `ulda.training.ULDA`.
+        """
+        scaled, x, peak = normalise_measurement(y, physics)
+        for denoiser in self.cascades:
+            x = data_consistency(x + _as_complex(denoiser(_as_channels(x))), scaled, physics)
+        return x * peak
+
+
+def data_consistency(x: Tensor, y: Tensor, physics: Physics) -> Tensor:
+    """Return ``x - A^H (A x - y)``.
+
+    With one coil this replaces the sampled k-space of `x` by the measurement. With several it is the step of gradient
+    descent on the data fidelity that does the same where the coils' images allow it.
+    """
+    return x - physics.fidelity_grad(x, y)
+
+
+def _denoiser(filters: int, layers: int, generator: torch.Generator) -> nn.Sequential:
+    widths = [2, *[filters] * (layers - 1), 2]
+    modules: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        # skip_init: nothing is drawn from the global generator
+        layer = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 3, padding=1)
+        nn.init.kaiming_normal_(layer.weight, a=_SLOPE, generator=generator)
+        nn.init.zeros_(layer.bias)
+        modules += [layer, nn.LeakyReLU(_SLOPE, inplace=True)]
+    nn.init.zeros_(layer.weight)
+    return nn.Sequential(*modules[:-1]).to(memory_format=torch.channels_last)
+
+
+def _as_channels(x: Tensor) -> Tensor:
+    """Return ``(n, H, W)`` as channels ``(n, 2, H, W)`` in channels-last memory, which complex numbers have already."""
+    return torch.view_as_real(x).movedim(-1, -3)
+
+
+def _as_complex(channels: Tensor) -> Tensor:
+    return torch.view_as_complex(channels.movedim(-3, -1).contiguous())
