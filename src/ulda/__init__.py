@@ -1,3 +1,39 @@
-"""Learn an MRI image prior once, from many domains, and adapt it to a new one with a handful of slices."""
+"""Learn an MRI image prior once, from many domains, and adapt it to a new one with a handful of slices.
+
+Examples
+--------
+>>> import ulda
+>>> ulda.reconstruct.__module__
+'ulda.api'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ulda.api import Result as Result
+    from ulda.api import load as load
+    from ulda.api import reconstruct as reconstruct
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Adaptation": "ulda.training.adaptation",
+    "Result": "ulda.api",
+    "adapt": "ulda.training.adaptation",
+    "load": "ulda.api",
+    "reconstruct": "ulda.api",
+}
+"""Where the public names live: they need PyTorch, which takes long to import, so they are fetched when asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

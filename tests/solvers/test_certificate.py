@@ -414,13 +414,15 @@ def test_a_run_that_blew_up_has_a_certificate_that_says_so(run: Run) -> None:
     assert not verify(certificate, *parts(run), x).ok
 
 
-def _set(name: str, value: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
+def _set(name: str, value: Any, where: str = "runs/0") -> Callable[[h5py.File], None]:
+    def change(whole: h5py.File) -> None:
+        file = whole[where]
         if name in file.attrs:
             fields = json.loads(file.attrs[name])
             file.attrs[name] = json.dumps(fields | value) if isinstance(value, dict) else value
         else:
-            del file[name]
+            if name in file:
+                del file[name]
             if value is not None:
                 file[name] = value
 
@@ -428,26 +430,28 @@ def _set(name: str, value: Any) -> Callable[[h5py.File], None]:
 
 
 def _claim_terabytes(file: h5py.File) -> None:
-    del file["x"]
-    file.create_dataset("x", shape=(10**6, 10**6), dtype="c8", chunks=(64, 64))
+    del file["runs/0/x"]
+    file.create_dataset("runs/0/x", shape=(10**6, 10**6), dtype="c8", chunks=(64, 64))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (_set("x", None), "it has no array x"),
-        (_set("weights", None), "weights"),
-        (_set("weights/adapter.layer.real", None), "weights do not have the sizes"),
-        (_set("weights/adapter.layer.real", np.zeros((2, 2), "f4")), "weights do not have the sizes"),
-        (_set("regularizer", {"width": 10**9}), "weights do not have the sizes"),
-        (_set("regularizer", {"depth": 10**12}), "weights do not have the sizes"),
-        (_set("regularizer", {"kernel_size": 10**6}), "weights do not have the sizes"),
-        (_set("regularizer", {"delta": -1.0}), "width delta"),
-        (_set("regularizer", "[" * 10**4), "RecursionError|JSONDecodeError"),
+        (_set("weights", None, "/"), "weights"),
+        (_set("weights/adapter.layer.real", None, "/"), "weights do not have the sizes"),
+        (_set("weights/adapter.layer.real", np.zeros((2, 2), "f4"), "/"), "weights do not have the sizes"),
+        (_set("regularizer", {"width": 10**9}, "/"), "weights do not have the sizes"),
+        (_set("regularizer", {"depth": 10**12}, "/"), "weights do not have the sizes"),
+        (_set("regularizer", {"kernel_size": 10**6}, "/"), "weights do not have the sizes"),
+        (_set("regularizer", {"delta": -1.0}, "/"), "width delta"),
+        (_set("regularizer", "[" * 10**4, "/"), "RecursionError|JSONDecodeError"),
         (_set("mask", {"n_lines": 10**15}), "mask has 1000000000000000 lines"),
         (_set("mask", {"sampled": [-1, 999]}), "IndexError"),
         (_set("mask", {"sampled": []}), "at least one sampled line"),
         (_set("y", np.zeros(())), "IndexError"),
+        (_set("runs", None, "/"), "it holds no runs"),
+        (_set("scale", np.ones(2), "/"), "it has no array image"),
         (_claim_terabytes, "claims 8000000000000 bytes, more than the whole file"),
     ],
 )
@@ -477,7 +481,7 @@ def test_files_bring_everything_that_is_needed(tmp_path: Path) -> None:
     save_run(tmp_path / "multi.h5", trace, y, physics, regularizer, x, x0)
     assert load_run(tmp_path / "multi.h5").verify().ok
     with h5py.File(tmp_path / "multi.h5") as file:
-        assert file["trace/phi"].shape == (2, 1)
+        assert file["runs/0/trace/phi"].shape == (2, 1)
     with pytest.raises(UldaError, match="--force"):
         save_run(tmp_path / "multi.h5", trace, y, physics, regularizer, x, x0)
 
@@ -491,7 +495,7 @@ def test_the_command_verifies_and_refuses(tmp_path: Path, run: Run) -> None:
     command = [sys.executable, "-m", "ulda", "verify", str(path)]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     with h5py.File(path, "r+") as file:
-        file["x"][0, 3, 3] += 1e-3
+        file["runs/0/x"][0, 3, 3] += 1e-3
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert json.loads(done.stdout)["problems"][0] == "the result is not the one the certificate was made for"

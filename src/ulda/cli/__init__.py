@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda import __version__
-from ulda.cli import data, demo, verify
+from ulda.cli import data, demo, models, reconstruct, verify
 from ulda.errors import UldaError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
+app.add_typer(models.app, name="models")
+app.command("reconstruct")(reconstruct.reconstruct)
 app.command("verify")(verify.verify)
 
 

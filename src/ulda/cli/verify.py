@@ -11,22 +11,23 @@ from ulda.cli.output import JsonOption, print_json, print_table
 
 
 def verify(
-    recon: Annotated[Path, typer.Argument(metavar="RECON", help="A run with its certificate.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="What `ulda reconstruct` wrote, as given to --out.")],
     as_json: JsonOption = False,
 ) -> None:
     """Replay a reconstruction and check that every phase descended as its certificate says.
 
+    Of images (NIfTI, PNG, .npy) the run file OUT.run.h5 beside them is replayed, and every pixel compared with it.
     Exits with 1 when anything disagrees.
     """
-    from ulda.solvers import load_run
+    from ulda.solvers import verify_output
 
-    run = load_run(recon)
-    verdict = run.verify()
+    checked = verify_output(out)
+    verdict = checked.verdict
     if as_json:
         print_json(verdict.as_dict())
     else:
-        rows, gap = [], run.x.shape[-2:].numel() / 2
-        for number, sample in enumerate(run.certificate["samples"] if verdict.ok else []):
+        rows, gap = [], checked.n_pixels / 2
+        for number, sample in enumerate(checked.samples if verdict.ok else []):
             steps = sample["iterations"]
             n_proposals = sum(step["branch"] == "u" for step in steps)
             # phi with its smoothing gap, which is what no phase and no change of the smoothing may increase
@@ -35,8 +36,8 @@ def verify(
             rows.append([str(number), str(len(steps)), str(n_proposals), f"{first:.6g}", f"{last:.6g}", gradient])
         if rows:
             columns = ["slice", "phases", "u-steps", "first phi + d eps/2", "last phi + d eps/2", "last gradient"]
-            print_table(f"{recon.name}: every phase descended, the replay agrees", columns, rows)
+            print_table(f"{out.name}: every phase descended, the replay agrees", columns, rows)
         for problem in verdict.problems:
-            typer.echo(f"{recon.name}: {problem}", err=True)
+            typer.echo(f"{out.name}: {problem}", err=True)
     if not verdict.ok:
         raise typer.Exit(1)

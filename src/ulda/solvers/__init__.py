@@ -4,15 +4,19 @@ from ulda.solvers.certificate import certify
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
-from ulda.solvers.record import Run, load_run, save_run
+from ulda.solvers.outputs import CheckedOutput, verify_output
+from ulda.solvers.record import Run, RunWriter, run_output, save_run
+from ulda.solvers.record_reader import load_run, load_runs
 from ulda.solvers.trace import Status, Step, Trace
 from ulda.solvers.verification import Verdict, verify
 
 __all__ = [
+    "CheckedOutput",
     "Evaluation",
     "Options",
     "Reconstruction",
     "Run",
+    "RunWriter",
     "SmoothedObjective",
     "Status",
     "Step",
@@ -22,6 +26,9 @@ __all__ = [
     "certify",
     "elda",
     "load_run",
+    "load_runs",
+    "run_output",
     "save_run",
     "verify",
+    "verify_output",
 ]

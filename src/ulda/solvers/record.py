@@ -1,34 +1,55 @@
-"""A run in one file: measurement, operator, weights, result, trace and certificate, so that anyone can verify it."""
+"""Runs in one file: measurements, operators, weights, results, traces and certificates, for anyone to verify.
+
+The weights stand at the top of the file, and so do the images in the units of the measurements (``image``, one per
+slice) with their scales. Every run is a group ``runs/0``, ``runs/1``, ... of slices that were solved together.
+`ulda.solvers.record_reader` reads it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.data.atomic import atomic_output
 from ulda.data.hdf5_output import hdf5_output
 from ulda.errors import UldaError
-from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
+from ulda.models import Regularizer
+from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.certificate import certify
 from ulda.solvers.trace import Trace
 from ulda.solvers.verification import Verdict, verify
 
 FORMAT = "ulda-run"
-VERSION = 1
+VERSION = 2
+
+ROUNDING = 1e-6
+"""How far a pixel of an image may be from the result times its scale, relative to its size."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read from its file."""
+    """A run as read from its file.
+
+    Attributes
+    ----------
+    y, physics, regularizer
+        What was solved.
+    x, x0
+        The result ``(n, H, W)``, and where the run started if not from zero-filling.
+    certificate
+        What `ulda.solvers.certify` made of it.
+    scale, image
+        By what the measurements had been divided, ``(n,)``, and the result in their units, ``(n, H, W)``; None where
+        the file has none.
+    """
 
     y: Tensor
     physics: Physics
@@ -36,10 +57,113 @@ class Run:
     x: Tensor
     x0: Tensor | None
     certificate: dict[str, Any]
+    scale: Tensor | None = None
+    image: Tensor | None = None
 
     def verify(self) -> Verdict:
-        """Check the certificate and replay the run."""
-        return verify(self.certificate, self.y, self.physics, self.regularizer, self.x, self.x0)
+        """Check the certificate, replay the run, and compare its image with its result."""
+        verdict = verify(self.certificate, self.y, self.physics, self.regularizer, self.x, self.x0)
+        problem = self._check_image()
+        return replace(verdict, ok=False, problems=(*verdict.problems, problem)) if problem else verdict
+
+    def _check_image(self) -> str:
+        if self.image is None or self.scale is None:
+            return ""
+        if self.image.shape != self.x.shape or self.scale.shape != self.x.shape[:1]:
+            return "the image and its scale do not have the shape of the result"
+        expected = rescale(self.x, self.scale)
+        wrong = ~((self.image - expected).abs() <= ROUNDING * expected.abs())
+        if not wrong.any():
+            return ""
+        sample, row, column = wrong.nonzero()[0].tolist()
+        return f"the image of sample {sample} is not its result times its scale (row {row}, column {column})"
+
+
+def rescale(x: Tensor, scale: Tensor) -> Tensor:
+    """Return results ``(n, H, W)`` in the units of the measurements, given their scales ``(n,)``."""
+    return x * scale[:, None, None].to(x.real.dtype)
+
+
+class RunWriter:
+    """Appends runs with one regulariser to an open file; `run_output` makes one."""
+
+    def __init__(self, file: h5py.File, regularizer: Regularizer, facts: dict[str, Any]) -> None:
+        self.n_runs = 0
+        self._file = file
+        self._regularizer = regularizer
+        file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+        file.attrs["facts"] = json.dumps(facts)
+        file.attrs["regularizer"] = json.dumps(_sizes(regularizer))
+        for name, parameter in regularizer.named_parameters():
+            file[f"weights/{name}"] = _array(parameter)
+
+    def append(
+        self,
+        trace: Trace,
+        y: Tensor,
+        physics: Physics,
+        x: Tensor,
+        x0: Tensor | None = None,
+        scale: Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Write one run and return its certificate; the parameters are those of `save_run`."""
+        certificate = certify(trace, y, physics, self._regularizer, x, x0)
+        if scale is not None:
+            self._append_rows("image", rescale(x, scale))
+            self._append_rows("scale", scale)
+        group = self._file.create_group(f"runs/{self.n_runs}")
+        group.attrs["certificate"] = json.dumps(certificate)
+        group.attrs["mask"] = json.dumps(physics.mask.as_dict())
+        group.attrs["axis"] = physics.axis
+        group["y"], group["x"] = _array(y), _array(x)
+        if certificate["start"] != "zero-filling" and x0 is not None:
+            group["x0"] = _array(x0)
+        if isinstance(physics, MultiCoilMRI):
+            group["maps"] = _array(physics.maps)
+        trace.save_hdf5(group.create_group("trace"))
+        self.n_runs += 1
+        return certificate
+
+    def _append_rows(self, name: str, rows: Tensor) -> None:
+        """Append to a dataset along its first axis; all rows of a file have one shape."""
+        values = _array(rows)
+        if name not in self._file:
+            if self.n_runs:
+                raise UldaError("some runs have a scale and some have none; write them into separate files")
+            shape = values.shape[1:]
+            self._file.create_dataset(
+                name, (0, *shape), values.dtype, maxshape=(None, *shape), chunks=(1 if shape else 256, *shape)
+            )
+        dataset = self._file[name]
+        if dataset.shape[1:] != values.shape[1:]:
+            sizes = " and ".join(" x ".join(map(str, shape)) for shape in (dataset.shape[1:], values.shape[1:]))
+            raise UldaError(f"the slices have different sizes, {sizes}; reconstruct them into separate files")
+        dataset.resize(len(dataset) + len(values), axis=0)
+        dataset[-len(values) :] = values
+
+
+@contextmanager
+def run_output(
+    path: str | Path, regularizer: Regularizer, facts: dict[str, Any] | None = None, *, overwrite: bool = False
+) -> Iterator[RunWriter]:
+    """Write a file of runs with one regulariser, one after the other; the file is whole or absent.
+
+    Parameters
+    ----------
+    path
+        The HDF5 file to write.
+    regularizer
+        The regulariser of all runs.
+    facts
+        What else is known, for JSON: the base, the domain, the input.
+    overwrite
+        Replace an existing file.
+    """
+    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
+        writer = RunWriter(file, regularizer, facts or {})
+        yield writer
+        if writer.n_runs == 0:
+            raise UldaError("there are no runs to write")
 
 
 def save_run(
@@ -51,95 +175,39 @@ def save_run(
     x: Tensor,
     x0: Tensor | None = None,
     *,
+    scale: Tensor | None = None,
+    facts: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write a run with its certificate as HDF5 and return the certificate."""
-    certificate = certify(trace, y, physics, regularizer, x, x0)
+    """Write one run with its certificate as HDF5 and return the certificate.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    trace
+        The record of the run.
+    y, physics, regularizer, x, x0
+        What was solved, the result, and the start if it was not zero-filling; see `ulda.solvers.certify`.
+    scale
+        By what the measurements had been divided, ``(n,)``; the file then holds the images in their units, too.
+    facts, overwrite
+        See `run_output`.
+    """
+    with run_output(path, regularizer, facts, overwrite=overwrite) as writer:
+        return writer.append(trace, y, physics, x, x0, scale)
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    return tensor.detach().cpu().resolve_conj().numpy()
+
+
+def _sizes(regularizer: Regularizer) -> dict[str, Any]:
     extractor, adapter = regularizer.extractor, regularizer.adapter
-    shape = {
+    return {
         "width": extractor.width,
         "depth": extractor.depth,
         "kernel_size": extractor.kernel_size,
         "delta": extractor.activation.delta,
         "adapter_kernel_size": None if adapter is None else adapter.kernel_size,
     }
-
-    def array(tensor: Tensor) -> NDArray[Any]:
-        return tensor.detach().cpu().resolve_conj().numpy()
-
-    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
-        file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
-        file.attrs["certificate"] = json.dumps(certificate)
-        file.attrs["regularizer"] = json.dumps(shape)
-        file.attrs["mask"] = json.dumps(physics.mask.as_dict())
-        file.attrs["axis"] = physics.axis
-        file["y"], file["x"] = array(y), array(x)
-        if certificate["start"] != "zero-filling" and x0 is not None:
-            file["x0"] = array(x0)
-        if isinstance(physics, MultiCoilMRI):
-            file["maps"] = array(physics.maps)
-        for name, parameter in regularizer.named_parameters():
-            file[f"weights/{name}"] = array(parameter)
-        trace.save_hdf5(file.create_group("trace"))
-    return certificate
-
-
-def load_run(path: str | Path) -> Run:
-    """Read a run written by `save_run`."""
-    path = Path(path)
-    try:
-        with h5py.File(path) as file:
-            if file.attrs.get("format") != FORMAT or file.attrs.get("version") != VERSION:
-                raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
-            return _read(file, path.stat().st_size)
-    except FileNotFoundError as error:
-        raise UldaError(f"there is no file {path}") from error
-    except UldaError as error:
-        raise UldaError(f"{path.name} cannot be read as a run file: {error}") from error
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{path.name} cannot be read as a run file ({detail})") from error
-
-
-def _read(file: h5py.File, n_bytes: int) -> Run:
-    def tensor(name: str) -> Tensor:
-        item = file.get(name)
-        if not isinstance(item, h5py.Dataset):
-            raise UldaError(f"it has no array {name}")
-        if item.nbytes > n_bytes:
-            raise UldaError(f"its array {name} claims {item.nbytes} bytes, more than the whole file")
-        return torch.from_numpy(np.asarray(item))
-
-    y, axis = tensor("y"), int(file.attrs["axis"])
-    fields = json.loads(file.attrs["mask"])
-    if fields["n_lines"] != y.shape[axis]:
-        raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
-    mask = Mask.from_dict(fields)
-    names: list[str] = []
-    file["weights"].visit(names.append)
-    weights = {name: tensor(f"weights/{name}") for name in names}
-    return Run(
-        y=y,
-        physics=MultiCoilMRI(mask, tensor("maps"), axis) if "maps" in file else CartesianMRI(mask, axis),
-        regularizer=_regularizer(json.loads(file.attrs["regularizer"]), weights),
-        x=tensor("x"),
-        x0=tensor("x0") if "x0" in file else None,
-        certificate=json.loads(file.attrs["certificate"]),
-    )
-
-
-def _regularizer(sizes: dict[str, Any], weights: dict[str, Tensor]) -> Regularizer:
-    """Build a regulariser of the given sizes, once it is clear that the weights at hand have them."""
-    width, kernel_size, adapter_size = sizes["width"], sizes["kernel_size"], sizes.pop("adapter_kernel_size")
-    shapes = {}
-    for i in range(min(sizes["depth"], len(weights))):
-        shapes[f"extractor.layers.{i}"] = (width, 1 if i == 0 else width, kernel_size, kernel_size)
-    if adapter_size is not None:
-        shapes["adapter.layer"] = (width, width, adapter_size, adapter_size)
-    expected = {f"{layer}.{part}": shape for layer, shape in shapes.items() for part in ("real", "imag")}
-    if expected != {name: tuple(weight.shape) for name, weight in weights.items()}:
-        raise UldaError(f"its weights do not have the sizes it states: {sizes}")
-    adapter = None if adapter_size is None else Adapter(width, adapter_size)
-    regularizer = Regularizer(FeatureExtractor(**sizes), adapter).to(next(iter(weights.values())).dtype)
-    regularizer.load_state_dict(weights)
-    return regularizer

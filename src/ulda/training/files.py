@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import ulda
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
-from ulda.solvers.certificate import fingerprint_weights
+from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
 VERSION = 1
@@ -67,7 +67,7 @@ def load_base(folder: str | Path) -> ULDA:
         model = ULDA(Architecture(**facts["architecture"]), facts["domains"])
     except (TypeError, KeyError) as error:
         raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error
-    _restore(model, folder / "model.safetensors")
+    _restore(model, folder / "model.safetensors", facts)
     if base_fingerprint(model) != facts.get("fingerprint"):
         raise UldaError(f"the weights in {folder.name} are not those model.json was written for")
     return model
@@ -115,7 +115,7 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         )
     domain = str(facts["domain"])
     model.add_domain(domain)
-    _restore(_adapter_of(model, domain), folder / "adapter.safetensors")
+    _restore(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
 
 
@@ -149,18 +149,23 @@ def _write(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str,
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_output(folder / f"{stem}.safetensors", overwrite=overwrite) as temporary:
         save_file(plain, temporary)
+    facts = facts | {"weights": fingerprint(sorted(plain.items()))}
     with atomic_output(folder / f"{stem}.json", overwrite=overwrite) as temporary:
         temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def _restore(module: nn.Module, path: Path) -> None:
+def _restore(module: nn.Module, path: Path, facts: dict[str, Any]) -> None:
+    """Read weights into a module; files of earlier versions do not name their weights by fingerprint."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+    found = fingerprint(sorted(tensors.items()))
     expected = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
         raise UldaError(f"{path.name} in {path.parent.name} holds other tensors than its JSON file describes")
+    if facts.get("weights", found) != found:
+        raise UldaError(f"the weights in {path.parent.name} are not those {path.stem}.json was written for")
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(tensors[name])

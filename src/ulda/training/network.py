@@ -20,6 +20,9 @@ from ulda.physics import Physics, normalise_measurement
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
 
+UNADAPTED = "unadapted"
+"""The domain of a base that is used as it is: the mean of its source adapters."""
+
 
 @dataclass(frozen=True)
 class Architecture:

@@ -1,0 +1,71 @@
+"""`ulda models`: what models there are, and what is inside one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ulda.cli.output import JsonOption, print_json, print_table
+
+app = typer.Typer(help="List and inspect models and adapters.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    paths: Annotated[
+        list[Path] | None, typer.Option("--path", "-p", help="Also list the models in and below this folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the bundled models, and those in the given folders."""
+    from ulda.training.catalogue import describe_model, find_models
+
+    found = [describe_model(folder) for folder in find_models(paths or [])]
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for entry in found:
+        is_base = entry["kind"] == "base"
+        domains = ", ".join(entry["sources"]) if is_base else str(entry["domain"])
+        base = entry["fingerprint"] if is_base else entry["base"]
+        rows.append([entry["name"], entry["kind"], domains, str(entry["parameters"]["file"]), base[:12], entry["path"]])
+    if not rows:
+        typer.echo("no models are bundled with this installation; name a folder with --path")
+        return
+    print_table("", ["name", "kind", "domains", "parameters", "base", "folder"], rows)
+
+
+@app.command()
+def inspect(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled name, or the folder of a base or adapter.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is known about a base or an adapter: sizes, parameters, fingerprint, data, metrics."""
+    from ulda.training.catalogue import describe_model
+
+    facts = describe_model(model)
+    if as_json:
+        print_json(facts)
+        return
+    print_table(f"{facts['kind']} {facts['name']}", ["what", "value"], _rows(facts))
+    if facts["kind"] == "base":
+        typer.echo(
+            "Counts are real numbers, two per complex weight. The kernels of the gradient are those of the network, "
+            "so they are counted once."
+        )
+
+
+def _rows(facts: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Flatten nested facts into rows."""
+    rows = []
+    for key, value in facts.items():
+        if isinstance(value, dict) and value:
+            rows += _rows(value, f"{prefix}{key}: ")
+        elif isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+            rows.append([prefix + key, ", ".join(map(str, value))])
+        else:
+            rows.append([prefix + key, f"{value:.6g}" if isinstance(value, float) else str(value)])
+    return rows

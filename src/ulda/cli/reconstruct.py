@@ -1,0 +1,77 @@
+"""`ulda reconstruct`: from undersampled data of any known format to images with a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ulda.cli.data import KindName, KindOption
+from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar
+from ulda.errors import UldaError
+
+
+def reconstruct(
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="A file or folder of any known format.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The output: .h5, .nii, .nii.gz, .png or .npy, told by its suffix.")
+    ],
+    model: Annotated[str, typer.Option("--model", "-m", help="A bundled model, or the folder of one.")] = "base",
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", "-a", help="The folder of an adapter that belongs to the model.")
+    ] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="Use the adapter of this source domain of the model, instead.")
+    ] = None,
+    ratio: Annotated[
+        float | None, typer.Option(help="Retrospective test: keep this fraction of the lines of fully sampled data.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the mask for --ratio.")] = 0,
+    mask: Annotated[
+        Path | None, typer.Option(help="Retrospective test: keep the lines of this mask (JSON, text, .npy, HDF5).")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Number of phases; by default as many as the model was trained with.")
+    ] = None,
+    kind: KindOption = KindName.auto,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Reconstruct undersampled data, or undersample and reconstruct fully sampled data as a test.
+
+    A .h5 output holds the images, the trace and the certificate. Beside other formats they are in OUT.run.h5.
+    Check either with `ulda verify OUT`.
+    """
+    with progress_bar("reconstructing") as advance:
+        from ulda.api import load
+        from ulda.data.measurements import Undersampling
+        from ulda.reconstruction import reconstruct_file
+
+        if adapter is not None and domain is not None:
+            raise UldaError("give either --adapter or --domain, not both")
+        summary = reconstruct_file(
+            load(model, adapter),
+            source,
+            out,
+            undersampling=Undersampling(ratio, seed, mask),
+            domain=domain,
+            iterations=iterations,
+            kind=kind.value,
+            overwrite=force,
+            progress=advance,
+        )
+    if as_json:
+        print_json(summary.as_dict())
+        return
+    rows = [
+        ["slices", f"{summary.n_slices} of {' x '.join(map(str, summary.shape))}, coils: {summary.n_coils}"],
+        ["sampled lines", f"{100 * summary.sampled:.1f} %"],
+        ["adapter", summary.domain],
+        ["phases per slice", f"{summary.phases:g}, of which {100 * summary.accepted:.1f} % learned u-steps"],
+        ["every phase descended", "yes" if summary.every_step_descended else "no"],
+        ["certificate in", summary.run_file],
+        ["time", f"{summary.seconds:.1f} s"],
+    ]
+    print_table(str(out), ["what", "value"], rows)
+    typer.echo(f"check it with: ulda verify {out}")

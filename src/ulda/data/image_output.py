@@ -1,0 +1,141 @@
+"""Reconstructed images as files for other programs, and the comparison of such a file with the images it is to hold.
+
+====================  ====================================================================================
+``.npy``              complex, ``(slices, H, W)``
+``.nii``, ``.nii.gz``  magnitude in float32, ``(H, W, slices)``, voxels of unknown size
+``.png``              magnitude in 256 grey levels from 0 to the peak of all slices; several slices become
+                      ``name-000.png``, ``name-001.png``, ...
+====================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from ulda.data.atomic import atomic_output
+from ulda.errors import MissingExtraError, UldaError
+
+SUFFIXES = (".npy", ".nii", ".nii.gz", ".png")
+
+WHITE = 255
+
+
+def image_suffix(path: Path) -> str:
+    """Return which of `SUFFIXES` a path ends with, in lower case; empty for another."""
+    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
+
+
+def image_files(path: Path, n_slices: int) -> list[Path]:
+    """Return the files that `save_images` writes."""
+    if image_suffix(path) != ".png" or n_slices == 1:
+        return [path]
+    digits = max(3, len(str(n_slices - 1)))
+    return [path.with_name(f"{path.stem}-{i:0{digits}}{path.suffix}") for i in range(n_slices)]
+
+
+def save_images(path: str | Path, images: NDArray[np.complexfloating[Any, Any]], *, overwrite: bool = False) -> None:
+    """Write complex images ``(slices, H, W)`` in the format that the suffix names.
+
+    Parameters
+    ----------
+    path
+        The file to write; its suffix is one of `SUFFIXES`.
+    images
+        The images.
+    overwrite
+        Replace existing files.
+    """
+    path = Path(path)
+    if not image_suffix(path):
+        raise UldaError(f"images cannot be written to {path.name}; the suffix must be one of {', '.join(SUFFIXES)}")
+    for file, content in zip(image_files(path, len(images)), _encode(path, images), strict=True):
+        with atomic_output(file, overwrite=overwrite) as temporary:
+            temporary.write_bytes(content)
+
+
+def difference(path: str | Path, images: NDArray[np.complexfloating[Any, Any]]) -> str:
+    """Say in one sentence where a file differs from the images it is to hold; empty if it does not.
+
+    Numbers may differ by the rounding of the format: nothing in ``.npy``, the last digit of a float32 in NIfTI, half
+    a grey level in PNG.
+    """
+    path = Path(path)
+    suffix = image_suffix(path)
+    expected, tolerance = _values(images, suffix)
+    stored = []
+    for file in image_files(path, len(images)):
+        try:
+            stored.append(_decode(file, suffix))
+        except FileNotFoundError:
+            return f"{file.name} is missing"
+        except (OSError, ValueError, EOFError, UnidentifiedImageError) as error:
+            return f"{file.name} cannot be read ({str(error).partition(chr(10))[0]})"
+    if any(array.shape != stored[0].shape for array in stored):
+        return f"the pictures of {path.name} have different sizes"
+    found = np.concatenate(stored)
+    if found.shape != expected.shape or found.dtype.kind not in (expected.dtype.kind, "u"):
+        return f"{path.name} holds {found.dtype} of shape {found.shape}, the run images of shape {expected.shape}"
+    wrong = np.argwhere(~(np.abs(found - expected) <= tolerance))
+    if len(wrong) == 0:
+        return ""
+    number, row, column = wrong[0]
+    return f"{path.name} is not the image of the run: slice {number} differs in row {row}, column {column}"
+
+
+def _values(images: NDArray[Any], suffix: str) -> tuple[NDArray[Any], Any]:
+    """Return the numbers that a format is to hold, and by how much they may differ."""
+    if suffix == ".npy":
+        return images, 0.0
+    magnitude = np.abs(images)
+    if suffix == ".png":
+        return magnitude * (WHITE / (float(magnitude.max()) or 1.0)), 0.501
+    magnitude = magnitude.astype(np.float32)
+    return magnitude, 1e-6 * magnitude
+
+
+def _encode(path: Path, images: NDArray[Any]) -> list[bytes]:
+    suffix = image_suffix(path)
+    values, _ = _values(images, suffix)
+    if suffix == ".png":
+        return [_png(np.round(page).astype(np.uint8)) for page in values]
+    if suffix == ".npy":
+        stream = io.BytesIO()
+        np.save(stream, values, allow_pickle=False)
+        return [stream.getvalue()]
+    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), np.eye(4)).to_bytes()
+    return [gzip.compress(content, mtime=0) if suffix == ".nii.gz" else content]
+
+
+def _decode(file: Path, suffix: str) -> NDArray[Any]:
+    """Read a file as ``(slices, H, W)``."""
+    if suffix == ".npy":
+        return np.asarray(np.load(file, allow_pickle=False))
+    if suffix == ".png":
+        with Image.open(file) as picture:
+            return np.asarray(picture)[None]
+    nibabel = _nibabel()
+    try:
+        return np.moveaxis(np.asarray(nibabel.load(file).dataobj), -1, 0)
+    except nibabel.filebasedimages.ImageFileError as error:
+        raise ValueError(str(error)) from error
+
+
+def _png(page: NDArray[np.uint8]) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(page).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def _nibabel() -> Any:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise MissingExtraError("NIfTI", "nifti") from error
+    return nibabel

@@ -1,0 +1,103 @@
+"""What `ulda reconstruct` writes, and its verification: a run file, and images for other programs beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ulda.data.image_output import SUFFIXES, difference, image_files, image_suffix
+from ulda.errors import UldaError
+from ulda.solvers.record_reader import load_runs
+from ulda.solvers.verification import Verdict
+
+RUN_SUFFIXES = (".h5", ".hdf5")
+
+
+@dataclass(frozen=True)
+class CheckedOutput:
+    """The verdict on an output, and of what its certificates speak.
+
+    Attributes
+    ----------
+    verdict
+        The first run that disagrees decides where; its sample is counted over the whole output.
+    samples
+        What the certificates say of each slice; only where they are verified.
+    n_pixels
+        The number of pixels of a slice.
+    """
+
+    verdict: Verdict
+    samples: list[dict[str, Any]]
+    n_pixels: int
+
+
+def run_file(out: str | Path) -> Path:
+    """Return where the run of an output is: in the output itself, or in the file ``OUT.run.h5`` beside images.
+
+    Examples
+    --------
+    >>> run_file("knee.h5").name, run_file("knee.nii.gz").name
+    ('knee.h5', 'knee.nii.gz.run.h5')
+    """
+    out = Path(out)
+    if image_suffix(out):
+        return out.with_name(f"{out.name}.run.h5")
+    if out.suffix.lower() in RUN_SUFFIXES:
+        return out
+    raise UldaError(f"{out.name} ends with none of the known suffixes {', '.join((*RUN_SUFFIXES, *SUFFIXES))}")
+
+
+def check_free(out: str | Path, n_slices: int) -> None:
+    """Refuse to write over anything, before the long work rather than after it."""
+    out = Path(out)
+    for path in {run_file(out), *image_files(out, n_slices)}:
+        if path.exists():
+            raise UldaError(f"{path} exists already; choose another name or pass --force to replace it")
+    if not out.parent.is_dir():
+        raise UldaError(f"the folder {out.parent} does not exist; create it first")
+
+
+def verify_output(out: str | Path) -> CheckedOutput:
+    """Replay all runs of an output and, for images, check that their pixels are those of the runs.
+
+    Parameters
+    ----------
+    out
+        A run file, or the path of images as it was given to `ulda reconstruct`.
+    """
+    out = Path(out)
+    path = run_file(out) if image_suffix(out) else out
+    if path != out and not path.exists():
+        raise UldaError(
+            f"there is no run file {path.name} beside {out.name}; it holds the certificate, and "
+            "of several pictures it is named after the path given to --out"
+        )
+    verdict, samples, images, n_slices, n_pixels = Verdict(True), [], [], 0, 0
+    for run in load_runs(path):
+        found = run.verify()
+        if found.ok:
+            samples += run.certificate["samples"]
+        else:
+            verdict = _joined(verdict, found, n_slices, len(run.x))
+        n_slices, n_pixels = n_slices + len(run.x), run.x.shape[-2:].numel()
+        if run.image is not None:
+            images.append(run.image)
+    if path != out:
+        problem = difference(out, torch.cat(images).numpy()) if images else f"{path.name} holds no images"
+        if problem:
+            verdict = replace(verdict, ok=False, problems=(*verdict.problems, problem))
+    return CheckedOutput(verdict, samples, n_pixels)
+
+
+def _joined(verdict: Verdict, found: Verdict, first: int, n_samples: int) -> Verdict:
+    """Add what is wrong with the run that starts at slice `first`; where, is said by the first run with a place."""
+    # of later runs it must be said which they are; those of the first are counted as the slices are
+    where = f"run of the slices {first} to {first + n_samples - 1}: " if first else ""
+    problems = (*verdict.problems, *(where + problem for problem in found.problems))
+    if verdict.sample is not None or found.sample is None:
+        return replace(verdict, ok=False, problems=problems)
+    return Verdict(False, problems, first + found.sample, found.iteration)

@@ -1,0 +1,120 @@
+"""Reads runs from their files, which may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from ulda.errors import UldaError
+from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.physics import CartesianMRI, Mask, MultiCoilMRI
+from ulda.solvers.record import FORMAT, VERSION, Run
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a file with one run."""
+    runs = load_runs(path)
+    first, second = next(runs), next(runs, None)
+    if second is not None:
+        raise UldaError(f"{Path(path).name} holds several runs; read them with load_runs")
+    return first
+
+
+def load_runs(path: str | Path) -> Iterator[Run]:
+    """Read the runs of a file, one at a time; files of version 1 hold one run, at their top, and no images."""
+    path = Path(path)
+    try:
+        with h5py.File(path) as file:
+            version = file.attrs.get("version")
+            if file.attrs.get("format") != FORMAT or version not in (1, VERSION):
+                raise UldaError(f"it is not a run file of version 1 to {VERSION}; write one with save_run")
+            yield from _read_runs(file, [file] if version == 1 else _groups(file), path.stat().st_size)
+    except FileNotFoundError as error:
+        raise UldaError(f"there is no file {path}") from error
+    except UldaError as error:
+        raise UldaError(f"{path.name} cannot be read as a run file: {error}") from error
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UldaError(f"{path.name} cannot be read as a run file ({detail})") from error
+
+
+def _groups(file: h5py.File) -> list[h5py.Group]:
+    runs = file.get("runs")
+    if not isinstance(runs, h5py.Group) or len(runs) == 0:
+        raise UldaError("it holds no runs")
+    return [runs[str(number)] for number in range(len(runs))]
+
+
+def _read_runs(file: h5py.File, groups: list[h5py.Group], n_bytes: int) -> Iterator[Run]:
+    names: list[str] = []
+    file["weights"].visit(names.append)
+    weights = {name: _tensor(file, f"weights/{name}", n_bytes) for name in names}
+    regularizer = _regularizer(json.loads(file.attrs["regularizer"]), weights)
+    has_images = "image" in file or "scale" in file
+    images = [_dataset(file, name, n_bytes) for name in ("scale", "image")] if has_images else []
+    done = 0
+    for group in groups:
+        run = _read(group, regularizer, n_bytes)
+        rows = slice(done, done := done + len(run.x))
+        if images:
+            scale, image = (torch.from_numpy(np.asarray(dataset[rows])) for dataset in images)
+            run = replace(run, scale=scale, image=image)
+        yield run
+    if any(len(dataset) != done for dataset in images):
+        raise UldaError(f"its runs have {done} slices, but it has another number of images or scales")
+
+
+def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
+    y, axis = _tensor(group, "y", n_bytes), int(group.attrs["axis"])
+    fields = json.loads(group.attrs["mask"])
+    if fields["n_lines"] != y.shape[axis]:
+        raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
+    mask = Mask.from_dict(fields)
+    return Run(
+        y=y,
+        physics=MultiCoilMRI(mask, _tensor(group, "maps", n_bytes), axis)
+        if "maps" in group
+        else CartesianMRI(mask, axis),
+        regularizer=regularizer,
+        x=_tensor(group, "x", n_bytes),
+        x0=_tensor(group, "x0", n_bytes) if "x0" in group else None,
+        certificate=json.loads(group.attrs["certificate"]),
+    )
+
+
+def _tensor(group: h5py.Group, name: str, n_bytes: int) -> Tensor:
+    return torch.from_numpy(np.asarray(_dataset(group, name, n_bytes)))
+
+
+def _dataset(group: h5py.Group, name: str, n_bytes: int) -> h5py.Dataset:
+    item = group.get(name)
+    if not isinstance(item, h5py.Dataset):
+        raise UldaError(f"it has no array {name}")
+    if item.nbytes > n_bytes:
+        raise UldaError(f"its array {name} claims {item.nbytes} bytes, more than the whole file")
+    return item
+
+
+def _regularizer(sizes: dict[str, Any], weights: dict[str, Tensor]) -> Regularizer:
+    """Build a regulariser of the given sizes, once it is clear that the weights at hand have them."""
+    width, kernel_size, adapter_size = sizes["width"], sizes["kernel_size"], sizes.pop("adapter_kernel_size")
+    shapes = {}
+    for i in range(min(sizes["depth"], len(weights))):
+        shapes[f"extractor.layers.{i}"] = (width, 1 if i == 0 else width, kernel_size, kernel_size)
+    if adapter_size is not None:
+        shapes["adapter.layer"] = (width, width, adapter_size, adapter_size)
+    expected = {f"{layer}.{part}": shape for layer, shape in shapes.items() for part in ("real", "imag")}
+    if expected != {name: tuple(weight.shape) for name, weight in weights.items()}:
+        raise UldaError(f"its weights do not have the sizes it states: {sizes}")
+    adapter = None if adapter_size is None else Adapter(width, adapter_size)
+    regularizer = Regularizer(FeatureExtractor(**sizes), adapter).to(next(iter(weights.values())).dtype)
+    regularizer.load_state_dict(weights)
+    return regularizer

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+import torch
+
+import ulda
+from ulda.bundled import bundled_names, model_folder
+from ulda.data import demo
+from ulda.errors import UldaError
+from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.solvers import load_run
+from ulda.training import ULDA, Architecture, save_adapter, save_base
+
+SMALL = Architecture(width=3, depth=2, phases=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> ULDA:
+    network = ULDA(SMALL, ["brain"])
+    network.domain = "brain"
+    return network
+
+
+def knee(n: int, height: int = 64, width: int = 64) -> torch.Tensor:
+    return torch.stack(list(demo("knee").take(range(6, 6 + n)).images()))[:, :height, :width]
+
+
+def test_the_package_is_imported_without_pytorch() -> None:
+    code = "import ulda, sys; print('torch' in sys.modules, 'load' in dir(ulda), ulda.load.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "ulda.api"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ulda.nothing
+
+
+def test_a_base_without_an_adapter_uses_the_mean_of_its_sources(tmp_path: Path) -> None:
+    written = ULDA(SMALL, ["brain", "prostate"], seed=4)
+    save_base(written, tmp_path / "base")
+    model = ulda.load(tmp_path / "base")
+    assert model.domain == "unadapted"
+    assert model.sources == ("brain", "prostate")
+    first, second = (written.adapters[name].get_parameter("layer.real") for name in written.sources)
+    mean = model.adapters["unadapted"].get_parameter("layer.real")
+    torch.testing.assert_close(mean, (first + second) / 2)
+
+
+def test_an_adapter_is_the_active_domain(tmp_path: Path) -> None:
+    written = ULDA(SMALL, ["brain"], seed=4)
+    save_base(written, tmp_path / "base")
+    written.add_domain("knee")
+    with torch.no_grad():
+        written.adapters["knee"].get_parameter("layer.real").mul_(3)
+    save_adapter(written, "knee", tmp_path / "knee")
+    model = ulda.load(str(tmp_path / "base"), tmp_path / "knee")
+    assert model.domain == "knee"
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    y = physics.A(knee(1))
+    expected = written(y, physics, domain="knee")
+    torch.testing.assert_close(ulda.reconstruct(model, y, physics).image, expected.detach())
+    assert not torch.allclose(ulda.reconstruct(model, y, physics, domain="brain").image, expected, rtol=1e-3)
+    save_base(ULDA(SMALL, ["brain"], seed=5), tmp_path / "other")
+    with pytest.raises(UldaError, match="load it on the base it was trained on"):
+        ulda.load(tmp_path / "other", tmp_path / "knee")
+    with pytest.raises(UldaError, match="holds an adapter, but a base was asked for"):
+        ulda.load(tmp_path / "knee")
+    with pytest.raises(UldaError, match=r"holds no base: it has no model\.json"):
+        ulda.load(tmp_path)
+
+
+def test_an_unknown_name_lists_the_bundled_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UldaError, match="no bundled base 'bse' and no such folder") as raised:
+        ulda.load("bse")
+    assert str(raised.value).endswith(", ".join(bundled_names()) or "none")
+    monkeypatch.setattr("ulda.bundled.FOLDER", tmp_path)
+    save_base(ULDA(SMALL, ["brain"]), tmp_path / "tiny")
+    assert bundled_names() == ["tiny"]
+    assert model_folder("tiny") == tmp_path / "tiny"
+    with pytest.raises(UldaError, match="bundled are: tiny"):
+        ulda.load("bse")
+    assert ulda.load("tiny").sources == ("brain",)
+
+
+def test_the_certificate_is_verified_and_the_image_is_the_networks(model: ULDA) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
+    y = physics.A(knee(2)) * 7
+    result = ulda.reconstruct(model, y, physics)
+    torch.testing.assert_close(result.image, model(y, physics).detach())
+    assert not result.image.requires_grad
+    assert result.verify().ok
+    assert result.trace.options.safeguard
+    assert [len(sample["iterations"]) for sample in result.certificate["samples"]] == [3, 3]
+    peak = physics.A_adjoint(y).abs().amax((-2, -1))
+    torch.testing.assert_close(result.scale, peak)
+    longer = ulda.reconstruct(model, y, physics, iterations=5)
+    assert len(longer.certificate["samples"][0]["iterations"]) == 5
+
+
+def test_batch_and_single_agree(model: ULDA) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
+    y = physics.A(knee(3)) * torch.tensor([1.0, 0.01, 300.0])[:, None, None]
+    together = ulda.reconstruct(model, y, physics)
+    assert together.image.shape == (3, 64, 64)
+    for i in range(3):
+        alone = ulda.reconstruct(model, y[i], physics)
+        assert alone.image.shape == (64, 64)
+        torch.testing.assert_close(alone.image, together.image[i], rtol=1e-4, atol=1e-5 * float(together.scale[i]))
+
+
+def test_the_scale_of_the_measurement_is_that_of_the_image(model: ULDA) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
+    y = physics.A(knee(1))
+    once, often = ulda.reconstruct(model, y, physics), ulda.reconstruct(model, 1000 * y, physics)
+    torch.testing.assert_close(often.image, 1000 * once.image, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(("height", "width", "axis"), [(64, 64, -1), (57, 43, -2), (33, 96, -1), (128, 128, -2)])
+def test_any_size_is_reconstructed(model: ULDA, height: int, width: int, axis: int) -> None:
+    physics = CartesianMRI(cartesian_mask(height if axis == -2 else width, 0.4, seed=1), axis)
+    truth = knee(1, height, width)
+    result = ulda.reconstruct(model, physics.A(truth), physics)
+    assert result.image.shape == truth.shape
+    assert result.verify().ok
+    assert all(step.phi <= step.phi_before for step in result.trace.steps(0))
+
+
+def test_several_coils(model: ULDA, tmp_path: Path) -> None:
+    kspace = demo("brain-multicoil").kspace(0)[:, 64:160, 64:160]
+    mask = cartesian_mask(96, 0.4, center=0.15)
+    y = kspace * mask.lines[:, None]
+    physics = MultiCoilMRI(mask, espirit_maps(y, mask))
+    result = ulda.reconstruct(model, y, physics)
+    assert result.image.shape == (96, 96)
+    assert result.verify().ok
+    full = MultiCoilMRI(cartesian_mask(96, 1.0), physics.maps).A_adjoint(kspace)
+    error, before = ((image - full).norm() for image in (result.image, physics.A_adjoint(y)))
+    assert error < before
+    batch = ulda.reconstruct(model, torch.stack([y, 2 * y]), physics)
+    assert batch.image.shape == (2, 96, 96)
+    result.save(tmp_path / "run.h5")
+    assert load_run(tmp_path / "run.h5").verify().ok
+
+
+def test_a_saved_result_holds_the_image_in_the_units_of_the_measurement(model: ULDA, tmp_path: Path) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
+    result = ulda.reconstruct(model, 12345 * physics.A(knee(2)), physics)
+    result.save(tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5") as file:
+        stored = torch.from_numpy(file["image"][()])
+        again = torch.from_numpy(file["runs/0/x"][()] * file["scale"][()][:, None, None])
+    torch.testing.assert_close(stored, result.image, rtol=0, atol=0)
+    torch.testing.assert_close(again, result.image)
+    with pytest.raises(UldaError, match="--force"):
+        result.save(tmp_path / "run.h5")
+    result.save(tmp_path / "run.h5", overwrite=True)
+
+
+def test_a_result_stays_what_it_was_when_the_model_learns_on(tmp_path: Path) -> None:
+    network = ULDA(SMALL, ["brain"])
+    physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
+    result = ulda.reconstruct(network, physics.A(knee(1)), physics, domain="brain")
+    with torch.no_grad():
+        network.adapters["brain"].get_parameter("layer.real").mul_(2)
+    result.save(tmp_path / "run.h5")
+    assert load_run(tmp_path / "run.h5").verify().ok
+
+
+def test_an_empty_slice_stays_empty(model: ULDA) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25))
+    y = physics.A(torch.cat([knee(1), torch.zeros(1, 64, 64)]))
+    result = ulda.reconstruct(model, y, physics)
+    assert result.image[0].abs().max() > 0.1
+    assert result.image[1].abs().max() == 0
+    assert result.verify().ok
+
+
+def test_double_precision_measurements_are_converted(model: ULDA) -> None:
+    physics = CartesianMRI(cartesian_mask(64, 0.25))
+    y = physics.A(knee(1))
+    result = ulda.reconstruct(model, y.to(torch.complex128), physics)
+    torch.testing.assert_close(result.image, ulda.reconstruct(model, y, physics).image)
+    maps = torch.ones(2, 64, 64, dtype=torch.complex128) / math.sqrt(2)
+    with pytest.raises(UldaError, match="bring both to one precision"):
+        ulda.reconstruct(model, torch.stack([y[0], y[0]]), MultiCoilMRI(physics.mask, maps))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.zeros(64, dtype=torch.complex64), r"must be \(H, W\), or a batch"),
+        (torch.zeros(1, 1, 64, 64, dtype=torch.complex64), r"must be \(H, W\), or a batch"),
+        (torch.zeros(64, 64), "must be complex k-space"),
+        (torch.full((64, 64), complex("nan")), "NaN"),
+        (torch.zeros(0, 64, 64, dtype=torch.complex64), "empty"),
+        (torch.zeros(32, 64, dtype=torch.complex64), "the mask has 64 lines"),
+    ],
+)
+def test_wrong_measurements_are_one_clear_sentence(model: ULDA, y: torch.Tensor, message: str) -> None:
+    with pytest.raises(UldaError, match=message):
+        ulda.reconstruct(model, y, CartesianMRI(cartesian_mask(64, 0.25)))
