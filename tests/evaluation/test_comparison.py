@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from ulda.baselines import ZeroFilled
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
 from ulda.evaluation import compare, save_panel
-from ulda.physics import CartesianMRI, cartesian_mask
+from ulda.physics import (
+    CartesianMRI,
+    MultiCoilMRI,
+    Physics,
+    cartesian_mask,
+    center_crop_or_pad,
+    espirit_maps,
+    ifft2c,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,5 +78,34 @@ def test_panel_shows_the_lines_along_their_axis(tmp_path: Path) -> None:
 def test_unsuitable_domains_are_clear_errors(knee: Domain) -> None:
     with pytest.raises(UldaError, match="no slices"):
         compare({"zf": ZeroFilled()}, knee.take([]), cartesian_mask(128, 0.3))
-    with pytest.raises(UldaError, match="4 coils"):
-        compare({"zf": ZeroFilled()}, demo("brain-multicoil"), cartesian_mask(224, 0.3))
+    with pytest.raises(UldaError, match="only 2 lines around the centre"):
+        compare({"zf": ZeroFilled()}, demo("brain-multicoil"), cartesian_mask(224, 0.01, center=0.01))
+
+
+def test_measured_kspace_of_several_coils(tmp_path: Path) -> None:
+    """The measurement is the stored k-space, the maps come from its centre lines, the reference from all lines."""
+    brain = demo("brain-multicoil")
+    kspace = center_crop_or_pad(brain.kspace(0), (64, 48))
+    path = tmp_path / "d.h5"
+    with DomainWriter(path, Header("d", "kspace", "measured")) as writer:
+        writer.append(Record(kspace.numpy(), "a"))
+        writer.append(Record(2 * kspace.numpy(), "b"))
+    domain, mask = Domain.open(path), cartesian_mask(64, 0.4, center=0.2, seed=1)
+    seen: list[tuple[Tensor, Physics]] = []
+
+    class Spy(ZeroFilled):
+        def __call__(self, y: Tensor, physics: Physics) -> Tensor:
+            seen.append((y, physics))
+            return super().__call__(y, physics)
+
+    result = compare({"zf": Spy()}, domain, mask)
+    peak = domain.image(0).abs().max()
+    torch.testing.assert_close(result.reference[0], domain.image(0).abs() / peak)
+    ((y, physics),) = seen
+    sampled = torch.tensor(mask.sampled)[:, None]
+    torch.testing.assert_close(y[0], kspace * sampled / peak, atol=1e-5, rtol=0)
+    torch.testing.assert_close(y[1], y[0])
+    assert isinstance(physics, MultiCoilMRI)
+    coil_images = ifft2c(kspace * sampled / peak)
+    expected = (espirit_maps(kspace * sampled, mask, kernel_size=5).conj() * coil_images).sum(0).abs()
+    torch.testing.assert_close(result.reconstructions["zf"][0], expected, atol=1e-4, rtol=0)

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from ulda.errors import UldaError
 from ulda.evaluation import paired_difference, verdict
 
 
-def study(n_subjects: int, n_slices: int, seed: int, mean: float = 0.0) -> tuple[np.ndarray, list[str]]:  # type: ignore[type-arg]
+def study(n_subjects: int, n_slices: int, seed: int, mean: float = 0.0) -> tuple[NDArray[np.float64], list[str]]:
     """Draw differences whose subjects differ more than the slices of a subject do."""
     rng = np.random.default_rng(seed)
     per_subject = mean + rng.normal(size=n_subjects)

@@ -91,9 +91,10 @@ def _denoiser(filters: int, layers: int, generator: torch.Generator) -> nn.Seque
         layer = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 3, padding=1)
         nn.init.kaiming_normal_(layer.weight, a=_SLOPE, generator=generator)
         nn.init.zeros_(layer.bias)
+        layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
         modules += [layer, nn.LeakyReLU(_SLOPE, inplace=True)]
     nn.init.zeros_(layer.weight)
-    return nn.Sequential(*modules[:-1]).to(memory_format=torch.channels_last)
+    return nn.Sequential(*modules[:-1])
 
 
 def _as_channels(x: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ulda.baselines import Method
 from ulda.data import Domain
+from ulda.data.measurements import coil_physics
 from ulda.errors import UldaError
 from ulda.evaluation.metrics import PER_SLICE, Scores, evaluate
-from ulda.physics import CartesianMRI, Mask
+from ulda.physics import CartesianMRI, Mask, Physics, ifft2c
 
 METRICS = ("psnr", "ssim", "nmse")
 
@@ -85,7 +86,8 @@ def compare(
     methods
         The methods by the name they are shown under.
     domain
-        Fully sampled slices; k-space is simulated from images, or single-coil k-space is used as measured.
+        Fully sampled slices. K-space is simulated from images; measured k-space is used as it is. With several coils
+        the sensitivities are estimated from the lines that are kept, as they would be on a scanner.
     mask
         The lines that are kept.
     noise_std, seed
@@ -97,28 +99,38 @@ def compare(
     """
     if len(domain) == 0:
         raise UldaError(f"the domain {domain.name} has no slices to compare on")
-    if domain.n_coils > 1:
-        raise UldaError(
-            f"the domain {domain.name} has {domain.n_coils} coils; compare expects images or single-coil data"
-        )
     if domain.undersampled:
         raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to compare with")
-    physics = CartesianMRI(mask, domain.header.phase_axis)
     total = len(domain) * len(methods)
     references: list[Tensor] = []
     found: dict[str, list[Tensor]] = {name: [] for name in methods}
     done = 0
     for start in range(0, len(domain), batch_size):
-        chosen = range(start, min(start + batch_size, len(domain)))
-        images = torch.stack([image / image.abs().max() for image in domain.take(chosen).images()])
-        y = torch.stack([physics.measure(x, noise_std, seed + i) for i, x in zip(chosen, images, strict=True)])
-        references.append(images.abs())
+        part = domain.take(range(start, min(start + batch_size, len(domain))))
+        reference, y, physics = _measure(part, mask, noise_std, seed + start)
+        references.append(reference)
         for name, method in methods.items():
             found[name].append(method(y, physics).abs())
-            done += len(chosen)
+            done += len(part)
             if progress:
                 progress(done, total)
     reference = torch.cat(references)
     reconstructions = {name: torch.cat(batches) for name, batches in found.items()}
     scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
-    return Comparison(reference, reconstructions, scores, mask, physics.axis, domain.subjects)
+    return Comparison(reference, reconstructions, scores, mask, domain.header.phase_axis, domain.subjects)
+
+
+def _measure(domain: Domain, mask: Mask, noise_std: float, seed: int) -> tuple[Tensor, Tensor, Physics]:
+    """Return magnitude images with peak 1, their undersampled k-space, and its operator."""
+    sampling = CartesianMRI(mask, domain.header.phase_axis)
+    images = torch.stack(list(domain.images()))
+    peaks = images.abs().amax((-2, -1), keepdim=True)
+    if domain.n_coils > 1:
+        coil_images = ifft2c(torch.stack([domain.kspace(i) for i in range(len(domain))]))
+        signals = coil_images / peaks[:, None]
+    else:
+        signals = images / peaks
+    # to the mask, the coils of a slice are a batch of images
+    y = torch.stack([sampling.measure(signal, noise_std, seed + i) for i, signal in enumerate(signals)])
+    physics = coil_physics(y, mask, sampling.axis) if domain.n_coils > 1 else sampling
+    return images.abs() / peaks, y, physics

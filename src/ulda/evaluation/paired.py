@@ -137,7 +137,7 @@ def verdict(difference: PairedDifference, what: str = "adaptation", *, unit: str
     size = " ".join(filter(None, (f"{abs(difference.mean):.2f}", unit)))
     signed = f"-{size}" if difference.mean < 0 else size
     interval = f" [{difference.low:.2f}, {difference.high:.2f}]" if difference.resampled != "nothing" else ""
-    basis = f"on {_count(difference.n_subjects, 'subject')} ({_count(difference.n_slices, 'slice')})"
+    basis = f"on {counted(difference.n_subjects, 'subject')} ({counted(difference.n_slices, 'slice')})"
     where = f" over {over}" if over else ""
     if difference.low > 0:
         sentence = f"{what} helped by {size}{interval}{where} {basis}"
@@ -184,5 +184,6 @@ def _resampled_means(
     return means
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Say how many of something there are: ``1 slice``, ``2 slices``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -48,7 +48,6 @@ def certify(
     samples = [trace.steps(i) for i in range(trace.n_samples)]
     if x0 is not None and torch.equal(x0, physics.A_adjoint(y)):
         x0 = None
-    versions = (ulda.__version__, torch.__version__, np.__version__, platform.python_version())
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -59,9 +58,15 @@ def certify(
         "samples": [
             {"iterations": [step.as_dict() for step in steps]} | summarize(steps, trace.options) for steps in samples
         ],
-        "software": dict(zip(SOFTWARE, versions, strict=True)),
+        "software": software_versions(),
     }
     return content | {"digest": digest(content)}
+
+
+def software_versions() -> dict[str, str]:
+    """Return the versions of what computed a result."""
+    versions = (ulda.__version__, torch.__version__, np.__version__, platform.python_version())
+    return dict(zip(SOFTWARE, versions, strict=True))
 
 
 def summarize(steps: list[Step], options: Options) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""Whether a model helps: against the classical methods and itself without its adapter, by subject, in a sentence."""
+
+from __future__ import annotations
+
+import copy
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ulda.baselines import Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.data import Domain
+from ulda.data.atomic import atomic_output
+from ulda.evaluation.comparison import METRICS, Comparison, compare
+from ulda.evaluation.learned import Learned
+from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
+from ulda.physics import Mask
+
+if TYPE_CHECKING:
+    from ulda.training import ULDA
+
+ADAPTED, BASE = "adapted", "un-adapted"
+"""The names of the learned methods in tables."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """A model side by side with the other methods, and a verdict.
+
+    Attributes
+    ----------
+    comparison
+        The scores of all methods on the same slices.
+    judged
+        The method that is judged: ``adapted``, or ``un-adapted`` where there is no adapter.
+    rival
+        The method the verdict compares it with: the un-adapted model; without an adapter, the best classical method.
+    differences
+        Of the judged method minus each other one, by method and metric.
+    """
+
+    comparison: Comparison
+    judged: str
+    rival: str
+    differences: dict[str, dict[str, PairedDifference]]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the adapter, or the learned prior, helped: one sentence."""
+        difference = self.differences[self.rival]["psnr"]
+        if self.judged == ADAPTED:
+            return verdict(difference)
+        return verdict(difference, "the learned prior", over=self.rival)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything but the images, for a result file."""
+        return self.comparison.as_dict() | {
+            "judged": self.judged,
+            "differences": {
+                method: {metric: difference.as_dict() for metric, difference in of_method.items()}
+                for method, of_method in self.differences.items()
+            },
+            "verdict": self.verdict,
+        }
+
+    def save_scores(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a CSV with a row for every slice and method."""
+        with (
+            atomic_output(path, overwrite=overwrite) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as stream,
+        ):
+            writer = csv.writer(stream)
+            writer.writerow(["slice", "subject", "method", *METRICS])
+            for method, scores in self.comparison.scores.items():
+                for i, subject in enumerate(self.comparison.subjects):
+                    writer.writerow([i, subject, method, *(float(getattr(scores, metric)[i]) for metric in METRICS)])
+
+
+def assess(
+    model: ULDA,
+    domain: Domain,
+    mask: Mask,
+    *,
+    iterations: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Assessment:
+    """Compare a model with zero-filling, TV, wavelets and itself without its adapter.
+
+    Parameters
+    ----------
+    model
+        A model, e.g. from `ulda.load`; its active domain names the adapter.
+    domain
+        Fully sampled slices that took no part in training; see `ulda.evaluation.unseen`.
+    mask
+        The lines that are kept.
+    iterations
+        How many phases; None for as many as the model was trained with.
+    seed
+        Seed of the bootstrap.
+    progress
+        Called with the number of reconstructions done and to do.
+    """
+    from ulda.training.network import UNADAPTED
+
+    classical: dict[str, Method] = {"zero-filling": ZeroFilled(), "TV": TotalVariation(), "wavelet": Wavelet()}
+    active = model.active_domain()
+    model = copy.deepcopy(model)
+    if UNADAPTED not in model.domains:
+        model.add_domain(UNADAPTED)
+    methods = classical | {BASE: Learned(model, UNADAPTED, iterations)}
+    judged = BASE
+    if active != UNADAPTED:
+        judged = ADAPTED
+        methods[ADAPTED] = Learned(model, active, iterations)
+    comparison = compare(methods, domain, mask, progress=progress)
+    means = {row["method"]: row["psnr"] for row in comparison.summary()}
+    differences = {
+        other: {
+            metric: paired_difference(
+                getattr(comparison.scores[judged], metric).numpy(),
+                getattr(comparison.scores[other], metric).numpy(),
+                comparison.subjects,
+                seed=seed,
+            )
+            for metric in METRICS
+        }
+        for other in methods
+        if other != judged
+    }
+    return Assessment(
+        comparison=comparison,
+        judged=judged,
+        rival=BASE if judged == ADAPTED else max(classical, key=means.__getitem__),
+        differences=differences,
+    )

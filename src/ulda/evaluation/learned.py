@@ -1,0 +1,95 @@
+"""A trained model among the other methods, and its quality phase by phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from ulda.baselines import Method
+from ulda.evaluation.metrics import psnr
+from ulda.physics import normalise_measurement
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ulda.physics import Physics
+    from ulda.solvers import Options, Status
+    from ulda.training import ULDA
+
+
+@dataclass(frozen=True)
+class Learned(Method):
+    """A model with the adapter of one domain.
+
+    Attributes
+    ----------
+    model
+        The model.
+    domain
+        Whose adapter to use.
+    iterations
+        How many phases; None for as many as the model was trained with.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ulda.physics import CartesianMRI, cartesian_mask
+    >>> from ulda.training import ULDA, Architecture
+    >>> method = Learned(ULDA(Architecture(width=4, depth=2, phases=3), ["knee"]), "knee")
+    >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
+    >>> method(physics.A(torch.ones(2, 32, 32, dtype=torch.complex64)), physics).shape
+    torch.Size([2, 32, 32])
+    """
+
+    name: ClassVar[str] = "learned"
+
+    model: ULDA
+    domain: str
+    iterations: int | None = None
+
+    @torch.no_grad()
+    def __call__(self, y: Tensor, physics: Physics) -> Tensor:
+        """Reconstruct a batch ``(n, H, W)`` or ``(n, coils, H, W)``."""
+        scaled, _, peak = normalise_measurement(y, physics)
+        x, _ = self.model.solve(scaled, physics, self.domain, _options(self.model, self.domain, self.iterations))
+        return x * peak
+
+
+@torch.no_grad()
+def psnr_per_phase(
+    model: ULDA,
+    y: Tensor,
+    physics: Physics,
+    reference: Tensor,
+    domain: str | None = None,
+    iterations: int | None = None,
+) -> Tensor:
+    """Return the PSNR before the first phase, of zero-filling, and after each: ``(phases + 1, n)``.
+
+    Parameters
+    ----------
+    model, domain, iterations
+        As for `ulda.reconstruct`; a slice whose run ended early keeps its last value.
+    y, physics
+        A batch of measurements and their operator.
+    reference
+        The magnitude images ``(n, H, W)``, whose peaks are the data ranges.
+    """
+    scaled, x, peak = normalise_measurement(y, physics)
+    found = [x.clone()]
+
+    def keep(status: Status) -> None:
+        image = found[-1].clone()
+        image[status.samples] = status.x_next
+        found.append(image)
+
+    chosen = model.active_domain(domain)
+    model.solve(scaled, physics, chosen, _options(model, chosen, iterations), callback=keep)
+    images = (torch.stack(found) * peak).abs()
+    return psnr(images, reference.expand_as(images), data_range=reference.amax((-2, -1)))
+
+
+def _options(model: ULDA, domain: str, iterations: int | None) -> Options:
+    return model.options(domain) if iterations is None else model.options(domain, iterations=iterations)
