@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ulda.api import Result as Result
     from ulda.api import load as load
     from ulda.api import reconstruct as reconstruct
+    from ulda.training.adaptation import Adaptation as Adaptation
+    from ulda.training.adaptation import adapt as adapt
 
 __version__ = "0.1.0"
 

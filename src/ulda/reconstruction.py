@@ -15,6 +15,7 @@ from ulda.api import reconstruct
 from ulda.data.image_output import image_suffix, save_images
 from ulda.data.measurements import Undersampling, count_slices, measurements
 from ulda.data.readers import KindChoice
+from ulda.errors import UldaError
 from ulda.solvers import run_output
 from ulda.solvers.outputs import check_free, run_file
 from ulda.training.files import base_fingerprint
@@ -80,6 +81,8 @@ def reconstruct_file(
     out, start = Path(out), time.perf_counter()
     total = count_slices(source, kind)
     run_path = run_file(out)
+    if Path(source).resolve() in (out.resolve(), run_path.resolve()):
+        raise UldaError(f"the output {out} would replace the input; choose another name")
     if not overwrite:
         check_free(out, total)
     chosen = model.active_domain(domain)

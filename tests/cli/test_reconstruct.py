@@ -222,6 +222,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, base: Path, undersampled: Pat
         (("--out", tmp_path / "a.jpg"), "a.jpg ends with none of the known suffixes .h5, .hdf5, .npy, .nii"),
         (("--out", tmp_path / "no" / "a.h5"), "does not exist; create it first"),
         (("--out", tmp_path / "a.h5", "--ratio", 0.2), "undersampled already"),
+        (("--out", undersampled, "--force"), "would replace the input"),
         (("--out", tmp_path / "a.h5", "--domain", "liver"), "no adapter for the domain 'liver'"),
         (("--out", tmp_path / "a.h5", "--domain", "brain", "--adapter", base), "not both"),
         (("--out", tmp_path / "a.h5", "--model", "best"), "no bundled base 'best' and no such folder"),

@@ -44,6 +44,17 @@ def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path) -> None:
         load_adapter(ULDA(sources=["brain"], seed=1), tmp_path / "knee")
 
 
+def test_a_changed_weight_of_an_adapter_is_refused(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["brain"])
+    save_adapter(model, "brain", tmp_path / "brain")
+    weights = tmp_path / "brain" / "adapter.safetensors"
+    tensors = load_file(weights)
+    tensors["adapter.layer.real"][0, 0, 1, 1] *= 1.01
+    save_file(tensors, weights)
+    with pytest.raises(UldaError, match=r"weights in brain are not those adapter\.json was written for"):
+        load_adapter(model, tmp_path / "brain")
+
+
 def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
     base = tmp_path / "base"
     with pytest.raises(UldaError, match=r"no model\.json"):
