@@ -15,7 +15,8 @@ from ulda.errors import UldaError
 from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.augmentation import artificial_masks
-from ulda.training.loop import Progress, Task, fit, learning_rate, phases_at
+from ulda.training.history import Progress
+from ulda.training.loop import Task, fit, learning_rate, phases_at
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
 

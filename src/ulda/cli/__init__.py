@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda import __version__
-from ulda.cli import data, demo, models, reconstruct, verify
+from ulda.cli import adapt, data, demo, evaluate, models, reconstruct, train, verify
 from ulda.errors import UldaError
 
 app = typer.Typer(
@@ -19,10 +19,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("adapt")(adapt.adapt)
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(models.app, name="models")
 app.command("reconstruct")(reconstruct.reconstruct)
+app.command("train")(train.train)
 app.command("verify")(verify.verify)
 
 

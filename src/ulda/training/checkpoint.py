@@ -37,7 +37,8 @@ def load_checkpoint(
     try:
         with safe_open(path, framework="pt") as file:
             facts: dict[str, Any] = json.loads(file.metadata()["facts"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # a copy, as tensors in the file are not aligned in memory, on which the last bits of a sum may depend
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UldaError(f"the checkpoint {path.name} cannot be read ({error}); remove it to start anew") from error
     try:

@@ -7,8 +7,8 @@ was not.
 
 from __future__ import annotations
 
-import csv
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,11 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.evaluation.metrics import psnr, ssim
 from ulda.physics import CartesianMRI, Mask, normalise_measurement
+from ulda.solvers import Reconstruction
+from ulda.solvers.certificate import fingerprint
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
+from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, write_log
+from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
 from ulda.training.network import ULDA
 from ulda.training.settings import Settings
@@ -39,9 +43,11 @@ class Task:
     masks
         The family of masks; a step draws one.
     validation
-        Slices ``(m, H, W)`` of other subjects, judged with the first mask; may be empty.
+        Slices ``(m, H, W)`` of other subjects; may be empty.
     axis
         The phase-encode axis.
+    validation_mask
+        The mask the validation uses; the first of the masks if None.
     """
 
     domain: str
@@ -49,42 +55,39 @@ class Task:
     masks: Sequence[Mask]
     validation: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1, dtype=torch.complex64))
     axis: int = -2
+    validation_mask: Mask | None = None
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a run reports after each step."""
+Loss = Callable[[Any, Task, "Batch", Settings, int], tuple[Tensor, Tensor]]
+"""Of a model, a task, a batch, the settings and the step: the loss, and the images without gradient."""
 
-    step: int
-    steps: int
-    loss: float
-    learning_rate: float
-    validation: dict[str, dict[str, float]] | None = None
-
-
-Report = Callable[[Progress], None]
+VALIDATION_BATCH = 8
 
 
 def fit(
-    model: ULDA,
+    model: nn.Module,
     tasks: Sequence[Task],
     settings: Settings,
     *,
+    loss: Loss | None = None,
     trainable: Callable[[str], bool] = lambda name: True,  # noqa: ARG005
     folder: Path | None = None,
     report: Report | None = None,
     keep_best: bool = False,
+    best: Best | None = None,
 ) -> list[Progress]:
-    """Train the parameters of a model whose names `trainable` admits, and return the validations.
+    """Train the parameters of a model whose names `trainable` admits, and return the rows of the log.
 
     Parameters
     ----------
     model
-        Trained in place.
+        Trained in place; called as ``model(y, physics, domain)`` for the validations.
     tasks
         The domains; each step takes one, in proportion to its slices.
     settings
         How to train.
+    loss
+        What a step minimises; `step_loss`, that of `ULDA`, if None.
     trainable
         Which parameters learn; the others stay bit-identical.
     folder
@@ -92,65 +95,71 @@ def fit(
     report
         Called after each step.
     keep_best
-        End with the parameters of the best validation instead of the last ones.
+        End with the parameters of the best validation instead of the last ones; the start is validated, too, and takes
+        part.
+    best
+        The best parameters of the runs before this one, which compete with those of this one.
     """
-    for task in tasks:
-        if len(task.images) == 0 or not task.masks:
-            raise UldaError(f"the domain {task.domain} has no slices or no masks to train on")
-    run = _Run(model, settings, trainable, folder)
+    _check(tasks)
+    if keep_best and best is None:
+        best = Best()
+    run = _Run(model, tasks, settings, trainable, folder, best)
     try:
-        for step in range(run.step, settings.steps):
-            rate = learning_rate(settings, step)
-            run.set_rate(rate)
-            batch = draw(tasks, settings, step, run.chains)
-            task = tasks[batch.task]
-            run.optimiser.zero_grad(set_to_none=True)
-            where = f"at step {step} (domain {task.domain}, slices {list(batch.index)}); {run.last_good()}"
-            try:
-                loss, x = step_loss(model, task, batch, settings, step)
-            except UldaError as error:
-                raise UldaError(f"{error}, {where}") from error
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(run.learning.values(), settings.clip)
-            if not (torch.isfinite(loss) and torch.isfinite(norm)):
-                raise UldaError(f"the loss is not finite {where}")
-            run.optimiser.step()
-            run.step = step + 1
-            if settings.lower_level == "equilibrium":
-                run.chains[step % settings.chains] = replace(batch, start=x)
-            progress = Progress(run.step, settings.steps, float(loss.detach()), rate)
-            if _is_due(settings.validate_every, run.step, settings.steps):
-                progress = replace(progress, validation=validate(model, tasks))
+        with deferred_interrupt() as check_interrupt:
+            competes = best is not None and not best.parameters and any(len(task.validation) for task in tasks)
+            if competes and run.step == 0:
+                run.observe(Progress(0, settings.steps, math.nan, 0.0, validate(model, tasks)))
+            while run.step < settings.steps and not has_stalled(run.history, settings.patience):
+                batch = draw(tasks, settings, run.step, run.chains)
+                value, x = run.differentiate(loss or step_loss, tasks[batch.task], batch)
+                progress = run.update(batch, value, x)
+                if _is_due(settings.validate_every, run.step, settings.steps):
+                    progress = replace(progress, validation=validate(model, tasks))
                 run.observe(progress)
-            if _is_due(settings.checkpoint_every, run.step, settings.steps):
+                if _is_due(settings.checkpoint_every, run.step, settings.steps):
+                    run.save()
+                if report is not None:
+                    report(progress)
+                check_interrupt()
+            if settings.checkpoint_every and run.saved < run.step:
                 run.save()
-            if report is not None:
-                report(progress)
     except KeyboardInterrupt:
-        run.save()
+        if run.is_whole:
+            run.save()
         raise
-    if keep_best:
-        run.restore_best()
+    if keep_best and best is not None:
+        best.restore(run.learning)
     return run.history
 
 
 class _Run:
     """What changes during a run, and how it goes to disk and back."""
 
-    def __init__(self, model: ULDA, settings: Settings, trainable: Callable[[str], bool], folder: Path | None) -> None:
-        self.model, self.settings, self.folder = model, settings, folder
+    def __init__(
+        self,
+        model: nn.Module,
+        tasks: Sequence[Task],
+        settings: Settings,
+        trainable: Callable[[str], bool],
+        folder: Path | None,
+        best: Best | None,
+    ) -> None:
+        self.model, self.settings, self.folder, self.best = model, settings, folder, best
         self.learning = {name: p for name, p in model.named_parameters() if trainable(name)}
         if not self.learning:
             raise UldaError("no parameter of the model is trainable with these settings")
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.learning)
-        groups = [{"params": [p], "faster": name.startswith("steps.")} for name, p in self.learning.items()]
+        groups = [{"params": [p], "factor": rate_factor(name, settings)} for name, p in self.learning.items()]
         self.optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
         self.step, self.saved, self.history = 0, 0, list[Progress]()
-        self.best: dict[str, Tensor] = {}
+        self.losses: list[float] = []  # since the last row of the history
         self.chains: dict[int, Batch] = {}
+        self.is_whole = True  # not so between an update of the parameters and the books about it
+        self.began = time.perf_counter()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            self.origin = _origin(model, tasks)
             if self.checkpoint.exists():
                 self._restore()
 
@@ -159,53 +168,106 @@ class _Run:
         assert self.folder is not None
         return self.folder / "checkpoint.safetensors"
 
-    def set_rate(self, rate: float) -> None:
+    def differentiate(self, loss: Loss, task: Task, batch: Batch) -> tuple[float, Tensor]:
+        """Compute the gradient of a batch; return its loss and its images."""
+        where = f"at step {self.step} (domain {task.domain}, slices {list(batch.index)}); {self._last_good()}"
+        self.optimiser.zero_grad(set_to_none=True)
+        try:
+            value, x = loss(self.model, task, batch, self.settings, self.step)
+        except UldaError as error:
+            raise UldaError(f"{error}, {where}") from error
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(self.learning.values(), self.settings.clip)
+        if not (torch.isfinite(value) and torch.isfinite(norm)):
+            raise UldaError(f"the loss is not finite {where}")
+        return float(value.detach()), x.contiguous()
+
+    def update(self, batch: Batch, loss: float, x: Tensor) -> Progress:
+        """Take the step of the gradient."""
+        rate = learning_rate(self.settings, self.step)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate * (self.settings.step_size_rate if group["faster"] else 1.0)
+            group["lr"] = rate * group["factor"]
+        self.is_whole = False
+        self.optimiser.step()
+        if self.settings.lower_level == "equilibrium":
+            self.chains[self.step % self.settings.chains] = replace(batch, start=x)
+        self.step += 1
+        self.losses.append(loss)
+        return Progress(self.step, self.settings.steps, loss, rate, seconds=time.perf_counter() - self.began)
 
     def observe(self, progress: Progress) -> None:
-        """Keep a validation, and the parameters if it is the best one."""
-        if mean_psnr(progress) > max((mean_psnr(entry) for entry in self.history), default=-math.inf):
-            self.best = {name: p.detach().clone() for name, p in self.learning.items()}
-        self.history.append(progress)
-        if self.folder is not None:
-            write_log(self.folder / "log.csv", self.history)
+        """Keep a row of the log where one is due, and the parameters if they are the best."""
+        if progress.validation and self.best is not None:
+            self.best.observe(mean_psnr(progress), self.learning)
+        is_last = progress.step == progress.steps
+        if progress.validation or is_last or _is_due(self.settings.log_every, progress.step, progress.steps):
+            mean = sum(self.losses) / len(self.losses) if self.losses else math.nan
+            self.history.append(replace(progress, loss=mean))
+            self.losses = []
+            self._write_log()
+        self.is_whole = True
 
     def save(self) -> None:
         if self.folder is None:
             return
-        history = [vars(entry) for entry in self.history]
+        history = [vars(row) for row in self.history]
         chains = {number: [batch.task, batch.index, batch.mask] for number, batch in self.chains.items()}
         facts = {
             "step": self.step,
             "settings": self.settings.model_dump(mode="json"),
+            "origin": self.origin,
+            "seconds": time.perf_counter() - self.began,
             "history": history,
+            "losses": self.losses,
+            "best": None if self.best is None else self.best.score,
             "chains": chains,
         }
-        extra = {f"best/{name}": value for name, value in self.best.items()}
+        extra = {} if self.best is None else {f"best/{name}": value for name, value in self.best.parameters.items()}
         extra |= {f"chain/{number}": batch.start for number, batch in self.chains.items() if batch.start is not None}
         save_checkpoint(self.checkpoint, self.model, self.optimiser, extra, facts)
         self.saved = self.step
 
-    def last_good(self) -> str:
+    def _last_good(self) -> str:
         if self.folder is None or not self.checkpoint.exists():
             return "there is no checkpoint; lower the learning rate"
         return f"the last good checkpoint is {self.checkpoint.name}, of step {self.saved}; lower the learning rate"
 
-    def restore_best(self) -> None:
-        with torch.no_grad():
-            for name, value in self.best.items():
-                self.learning[name].copy_(value)
+    def _write_log(self) -> None:
+        if self.folder is not None:
+            write_log(self.folder / "log.csv", self.history)
 
     def _restore(self) -> None:
         facts, extra = load_checkpoint(self.checkpoint, self.model, self.optimiser)
         if facts["settings"] != self.settings.model_dump(mode="json"):
             raise UldaError(f"{self.checkpoint.name} was written with other settings; remove it to start anew")
+        if facts["origin"] != self.origin:
+            raise UldaError(f"{self.checkpoint.name} was written for another model or data; remove it to start anew")
         self.step = self.saved = facts["step"]
-        self.history = [Progress(**entry) for entry in facts["history"]]
-        self.best = {name.removeprefix("best/"): value for name, value in extra.items() if name.startswith("best/")}
+        self.began -= facts["seconds"]
+        self.history, self.losses = [Progress(**row) for row in facts["history"]], facts["losses"]
+        if self.best is not None and facts["best"] is not None:
+            self.best.score = facts["best"]
+            self.best.parameters = {n.removeprefix("best/"): v for n, v in extra.items() if n.startswith("best/")}
         for number, (task, index, mask) in facts["chains"].items():
             self.chains[int(number)] = Batch(task, tuple(index), mask, extra[f"chain/{number}"])
+        # the run that was killed may have written rows after its last checkpoint
+        self._write_log()
+
+
+def _origin(model: nn.Module, tasks: Sequence[Task]) -> str:
+    """Name what a run starts from, so that it is not continued with anything else."""
+    tensors = [(name, p.detach()) for name, p in model.named_parameters()]
+    for task in tasks:
+        judged_with = task.validation_mask or task.masks[0]
+        tensors += [(f"{task.domain} {task.axis}", task.images), ("validation", task.validation)]
+        tensors += [("mask", mask.lines) for mask in (judged_with, *task.masks)]
+    return fingerprint(tensors)
+
+
+def _check(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if len(task.images) == 0 or not task.masks:
+            raise UldaError(f"the domain {task.domain} has no slices or no masks to train on")
 
 
 def _is_due(every: int, step: int, steps: int) -> bool:
@@ -260,11 +322,10 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     if batch.rollout > 0:
         with torch.no_grad():
             x0, _ = model.solve(y, physics, task.domain, replace(options, iterations=batch.rollout), x0=x0)
-    penalty = None
-    if settings.descent == "penalty":
-        penalty = DescentPenalty(options.eta2)
     options = replace(options, safeguard=settings.descent == "acceptance")
-    x, _ = model.solve(y, physics, task.domain, options, x0=x0, callback=penalty, track_values=penalty is not None)
+    tracked = Reconstruction(physics, y, model.regularizer(task.domain), track_values=True)
+    penalty = None if settings.descent == "none" else DescentPenalty(tracked, options.eta2)
+    x, _ = model.solve(y, physics, task.domain, options, x0=x0, callback=penalty)
     # the loss is measured on slices with peak 1, as the metrics are
     loss = reconstruction_loss(x * peak, images, settings.ssim_weight).mean()
     if penalty is not None:
@@ -273,15 +334,16 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
 
 
 @torch.no_grad()
-def validate(model: ULDA, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
+def validate(model: nn.Module, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
     """Return PSNR and SSIM on the validation slices, from zero-filling, with the safeguard on."""
     found = {}
     for task in tasks:
         if len(task.validation) == 0:
             continue
-        physics = CartesianMRI(task.masks[0], task.axis)
+        physics = CartesianMRI(task.validation_mask or task.masks[0], task.axis)
         reference = task.validation.abs()
-        x = model(physics.A(task.validation), physics, task.domain).abs()
+        batches = [model(physics.A(part), physics, task.domain) for part in task.validation.split(VALIDATION_BATCH)]
+        x = torch.cat(batches).abs()
         found[task.domain] = {
             "psnr": float(psnr(x, reference, data_range=1.0).mean()),
             "ssim": float(ssim(x, reference, data_range=1.0).mean()),
@@ -299,28 +361,14 @@ def learning_rate(settings: Settings, step: int) -> float:
     return settings.learning_rate * (high + (low - high) * 0.5 * (1 + math.cos(math.pi * part)))
 
 
+def rate_factor(name: str, settings: Settings) -> float:
+    """Return by what the learning rate of a parameter is multiplied."""
+    factors = {"steps": settings.step_size_rate, "adapters": settings.adapter_rate}
+    return factors.get(name.partition(".")[0], 1.0)
+
+
 def phases_at(model: ULDA, settings: Settings, step: int) -> int:
     """Return the number of phases of a step."""
     if not settings.phases:
         return model.architecture.phases
     return settings.phases[min(step * len(settings.phases) // settings.steps, len(settings.phases) - 1)]
-
-
-def mean_psnr(progress: Progress) -> float:
-    """Return the mean validation PSNR over the domains; minus infinity without a validation."""
-    scores = [entry["psnr"] for entry in (progress.validation or {}).values()]
-    return sum(scores) / len(scores) if scores else -math.inf
-
-
-def write_log(path: Path, history: Sequence[Progress]) -> None:
-    """Write the validations as CSV."""
-    rows: list[dict[str, Any]] = []
-    for entry in history:
-        row: dict[str, Any] = {"step": entry.step, "loss": entry.loss, "learning_rate": entry.learning_rate}
-        for domain, scores in (entry.validation or {}).items():
-            row |= {f"{domain}_{name}": value for name, value in scores.items()}
-        rows.append(row)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["step"])
-        writer.writeheader()
-        writer.writerows(rows)

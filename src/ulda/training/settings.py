@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ulda.errors import UldaError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+"""What pydantic calls it, in a model and in a dataclass."""
 
 
 class Settings(BaseModel):
@@ -25,6 +31,8 @@ class Settings(BaseModel):
         Fraction of the steps in which the rate rises.
     step_size_rate
         The step sizes learn this many times faster: they are few and far from their optimum.
+    adapter_rate
+        The adapters learn this many times faster, that is slower: their weights are that much smaller.
     clip
         Largest norm of a gradient.
     ssim_weight
@@ -43,12 +51,16 @@ class Settings(BaseModel):
     longest_rollout
         For ``equilibrium``: before those, 0 to this many phases without gradient.
     descent
-        ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken and
-        failing to descend costs `penalty_weight`. ``none``: neither.
+        ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken. In
+        both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
+    penalty_weight
+        The weight of the failures to descend, relative to the objective, in the loss.
     seed
         Seed of everything random.
-    validate_every, checkpoint_every
-        In steps; 0 for never.
+    validate_every, checkpoint_every, log_every
+        In steps; 0 for never. A row of the log holds the mean loss since the row before.
+    patience
+        Stop after this many validations without a better one; 0 for never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,7 +69,8 @@ class Settings(BaseModel):
     batch_size: int = Field(4, ge=1)
     learning_rate: float = Field(3e-3, gt=0)
     warm_up: float = Field(0.2, ge=0, le=1)
-    step_size_rate: float = Field(2.0, gt=0)
+    step_size_rate: float = Field(5.0, gt=0)
+    adapter_rate: float = Field(0.003, gt=0)
     clip: float = Field(1.0, gt=0)
     ssim_weight: float = Field(0.01, ge=0)
     phases: tuple[int, ...] = ()
@@ -67,10 +80,12 @@ class Settings(BaseModel):
     continued_phases: int = Field(8, ge=1)
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
-    penalty_weight: float = Field(0.03, ge=0)
+    penalty_weight: float = Field(0.01, ge=0)
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)
+    log_every: int = Field(10, ge=0)
+    patience: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _check_phases(self) -> Settings:
@@ -89,13 +104,55 @@ def read_settings(values: dict[str, Any]) -> Settings:
     ...
     ulda.errors.UldaError: unknown setting 'step'; did you mean 'steps'?
     """
+    return checked(Settings, values)
+
+
+def checked(kind: type[Model], values: dict[str, Any]) -> Model:
+    """Make a model of values from a file, or say in one sentence which key is wrong, with its path."""
     try:
-        return Settings(**values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, Settings.model_fields, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(Settings.model_fields)}"
-            raise UldaError(f"unknown setting {name!r}; {hint}") from error
-        raise UldaError(f"the setting {name or 'phases'} is wrong: {first['msg'].lower()}") from error
+        raise UldaError(_sentence(kind, error)) from error
+
+
+def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
+    # an unknown key explains a missing one, so it comes first
+    first = min(error.errors(), key=lambda entry: entry["type"] not in _UNKNOWN_KEY)
+    path = _path(first["loc"])
+    if first["type"] in _UNKNOWN_KEY:
+        known = list(annotations_of(_part_at(kind, first["loc"][:-1])))
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
+        return f"unknown setting {path!r}; {hint}"
+    if first["type"] == "missing":
+        return f"the setting {path} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"the setting {path} is wrong: {message[:1].lower()}{message[1:]}" if path else f"wrong settings: {message}"
+
+
+def _path(parts: tuple[int | str, ...]) -> str:
+    """Write ``("data", 0, "file")`` as ``data[0].file``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return text.removeprefix(".")
+
+
+def _part_at(kind: type, path: tuple[int | str, ...]) -> type:
+    """Return the part of a configuration that a path leads to."""
+    for key in path:
+        if isinstance(key, str):
+            kind = parts_in(annotations_of(kind)[key])[0]
+    return kind
+
+
+def annotations_of(part: Any) -> dict[str, Any]:
+    """Return the keys of a part of a configuration, a pydantic model or a dataclass, and their types."""
+    if issubclass(part, BaseModel):
+        return {name: field.annotation for name, field in part.model_fields.items()}
+    return {field.name: field.type for field in fields(part)}
+
+
+def parts_in(annotation: Any) -> list[type]:
+    """Return the parts that an annotation such as ``list[Settings]`` or ``Settings | None`` names."""
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
+        return [annotation]
+    return [part for argument in get_args(annotation) for part in parts_in(argument)]

@@ -8,32 +8,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from ulda.models import Adapter
-from ulda.models.extractor import set_identity
+from ulda.models.extractor import set_pair_difference
+from ulda.physics import Mask
 from ulda.training.augmentation import artificial_masks
-from ulda.training.loop import Progress, Report, Task, fit
+from ulda.training.history import Best, Progress, Report
+from ulda.training.loop import Task, fit
 from ulda.training.network import ULDA, average_into
 from ulda.training.settings import Settings
 
 
 def initialise(
     model: ULDA, tasks: Sequence[Task], settings: Settings, *, folder: Path | None = None, report: Report | None = None
-) -> None:
+) -> list[Progress]:
     """Step 0: train the feature extractor on each source alone, from one start, and average the results.
 
-    The adapters take no part: they are a fixed multiple of the identity, the weight of the regulariser. Averaging makes
-    sense only because all copies start from the same weights.
+    The adapters take no part: they are what they start as, the weight of the regulariser. Averaging makes
+    sense only because all copies start from the same weights. The report counts the steps of all copies.
     """
     copies = []
-    for task in tasks:
+    history: list[Progress] = []
+    for number, task in enumerate(tasks):
         alone = copy.deepcopy(model)
         adapter = alone.adapters[task.domain]
         assert isinstance(adapter, Adapter)
-        set_identity(adapter.layer)
-        adapter.layer.real.data.mul_(model.architecture.adapter_weight)
+        set_pair_difference(adapter.layer, model.architecture.adapter_weight)
         place = None if folder is None else folder / task.domain
-        fit(alone, [task], settings, trainable=_extractor_and_steps, folder=place, report=report)
+        counted = _counted_on(report, number * settings.steps, len(tasks) * settings.steps)
+        history += fit(alone, [task], settings, trainable=_extractor_and_steps, folder=place, report=counted)
         copies.append(alone.extractor)
     average_into(model.extractor, copies)
+    return history
+
+
+def _counted_on(report: Report | None, before: int, total: int) -> Report | None:
+    """Make the report of one of several runs count the steps of all."""
+    return report and (lambda progress: report(replace(progress, step=before + progress.step, steps=total)))
 
 
 def train_sources(
@@ -54,9 +63,10 @@ def adapt(
 ) -> list[Progress]:
     """Step 2: train an adapter and the step sizes of a new domain; the feature extractor is frozen.
 
-    The adapter starts from the mean of those there are. With `augment`, a third of the steps goes to each of two
-    further-undersampled versions of the first mask and the last third to the masks themselves. It ends with the
-    parameters of the best validation, where there is one.
+    The adapter starts from the mean of those of the sources. With `augment`, a third of the steps goes to each of two
+    further-undersampled versions of the first mask and the last third to the masks themselves; the validations all use
+    the mask that the task is judged with. It ends with the parameters of the best validation, where there is one: the
+    start is among them, so it never ends with a worse one.
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
@@ -64,21 +74,33 @@ def adapt(
     def is_of_domain(name: str) -> bool:
         return name.startswith((f"adapters.{task.domain}.", f"steps.{task.domain}."))
 
-    if not augment:
-        return fit(model, [task], settings, trainable=is_of_domain, folder=folder, report=report, keep_best=True)
-    third = max(1, settings.steps // 3)
+    task = replace(task, validation_mask=task.validation_mask or task.masks[0])
     history: list[Progress] = []
-    stages = [*artificial_masks(task.masks[0], settings.seed), None]
-    for number, mask in enumerate(stages):
-        stage_task = task if mask is None else replace(task, masks=[mask])
-        steps = third if mask is not None else max(1, settings.steps - 2 * third)
+    best = Best()
+    done = 0
+    for number, (masks, steps) in enumerate(_curriculum(task, settings, augment)):
         stage = settings.model_copy(update={"steps": steps, "seed": settings.seed + number})
-        place = None if folder is None else folder / f"stage-{number}"
-        is_last = mask is None
-        history = fit(
-            model, [stage_task], stage, trainable=is_of_domain, folder=place, report=report, keep_best=is_last
+        history += fit(
+            model,
+            [replace(task, masks=masks)],
+            stage,
+            trainable=is_of_domain,
+            folder=None if folder is None else folder / f"stage-{number}",
+            report=_counted_on(report, done, settings.steps),
+            best=best,
         )
+        done += steps
+    best.restore(dict(model.named_parameters()))
     return history
+
+
+def _curriculum(task: Task, settings: Settings, augment: bool) -> list[tuple[Sequence[Mask], int]]:
+    """Return the masks of each stage of an adaptation and its number of steps."""
+    third = settings.steps // 3
+    if not augment or third == 0:
+        return [(task.masks, settings.steps)]
+    first, second = artificial_masks(task.masks[0], settings.seed)
+    return [([first], third), ([second], third), (task.masks, settings.steps - 2 * third)]
 
 
 def _extractor_and_steps(name: str) -> bool:

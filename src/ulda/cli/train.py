@@ -1,0 +1,89 @@
+"""`ulda train`: train a base from a configuration."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from ulda.cli.output import progress_bar
+from ulda.errors import UldaError
+
+if TYPE_CHECKING:
+    from ulda.training.history import Progress
+
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Threads to compute with; results depend on their number.")
+]
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="What to train.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder of the run; by default runs/NAME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
+    threads: ThreadsOption = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard, too.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print a complete commented configuration and exit.")
+    ] = False,
+) -> None:
+    """Train a base on several source domains.
+
+    Ctrl-C saves; --resume continues as if nothing had happened.
+    """
+    if print_config:
+        from ulda.training.config_text import default_config
+
+        typer.echo(default_config(), nl=False)
+        return
+    if config is None:
+        raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
+    set_threads(threads)
+    from ulda.training.config import load_config
+    from ulda.training.runs import train_base
+
+    settings = load_config(config)
+    folder = out or Path("runs") / settings.name
+    n_initial = len(settings.data) * settings.initialise.steps if settings.initialise else 0
+    total = n_initial + settings.train.steps
+    with ExitStack() as stack:
+        advance = stack.enter_context(progress_bar(f"training {settings.name}"))
+        write = None
+        if tensorboard:
+            from ulda.training.tensorboard import tensorboard_report
+
+            write = stack.enter_context(tensorboard_report(folder / "tensorboard"))
+
+        def report(stage: str, progress: Progress) -> None:
+            advance(progress.step + (n_initial if stage == "train" else 0), total)
+            if write is not None:
+                write(stage, progress)
+
+        command = f"ulda train {config if not config.is_absolute() else config.name}"
+        try:
+            model = train_base(settings, folder, resume=resume, command=command, report=report)
+        except KeyboardInterrupt:
+            stop(folder, f"with: ulda train {config} --out {folder} --resume")
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    typer.echo(f"trained {settings.name} on {', '.join(model.sources)}: {n_parameters} parameters, in {folder}")
+
+
+def set_threads(threads: int | None) -> None:
+    """Set the number of threads PyTorch computes with."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def stop(folder: Path, how: str) -> NoReturn:
+    """Say how to continue a run after Ctrl-C, and exit as interrupted programs do."""
+    from ulda.training.runs import has_checkpoint
+
+    saved = "the run is saved" if has_checkpoint(folder) else "there was nothing to save yet"
+    typer.echo(f"stopped; {saved}, continue {how}", err=True)
+    raise typer.Exit(130)

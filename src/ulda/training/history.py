@@ -1,0 +1,123 @@
+"""What a training run reports, and what it remembers of it: the rows of its log and its best parameters."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ulda.data.atomic import atomic_output
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run reports after each step, and a row of its log.
+
+    Attributes
+    ----------
+    step, steps
+        Steps done and to do.
+    loss
+        The loss of the step; in a row of the log the mean since the row before. NaN before the first step.
+    learning_rate
+        The rate of the step.
+    validation
+        Metrics by domain, where the step was followed by a validation.
+    seconds
+        Time since the beginning of the run, without the pauses before it was resumed.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    learning_rate: float
+    validation: dict[str, dict[str, float]] | None = None
+    seconds: float = 0.0
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass
+class Best:
+    """The parameters of the best validation so far, of one run or of several that follow each other.
+
+    Examples
+    --------
+    >>> weight = torch.tensor([1.0])
+    >>> best = Best()
+    >>> best.observe(30.0, {"weight": weight})
+    >>> weight.fill_(2.0)
+    tensor([2.])
+    >>> best.observe(29.0, {"weight": weight})
+    >>> best.restore({"weight": weight})
+    >>> weight
+    tensor([1.])
+    """
+
+    score: float = -math.inf
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+
+    def observe(self, score: float, parameters: Mapping[str, Tensor]) -> None:
+        """Keep a copy of the parameters if their score is the best."""
+        if score > self.score:
+            self.score = score
+            self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
+
+    @torch.no_grad()
+    def restore(self, parameters: Mapping[str, Tensor]) -> None:
+        """Put the best parameters back, where there are any."""
+        for name, value in self.parameters.items():
+            parameters[name].copy_(value)
+
+
+def mean_psnr(progress: Progress) -> float:
+    """Return the mean validation PSNR over the domains; minus infinity without a validation."""
+    scores = [entry["psnr"] for entry in (progress.validation or {}).values()]
+    return sum(scores) / len(scores) if scores else -math.inf
+
+
+def has_stalled(history: Sequence[Progress], patience: int) -> bool:
+    """Tell whether the last `patience` validations brought nothing; never with a patience of 0.
+
+    Examples
+    --------
+    >>> scores = [20.0, 21.0, 20.9, 21.0]
+    >>> rows = [Progress(i, 9, 0.1, 1e-3, {"knee": {"psnr": score}}) for i, score in enumerate(scores)]
+    >>> has_stalled(rows, 2), has_stalled(rows, 3)
+    (True, False)
+    """
+    scores = [mean_psnr(row) for row in history if row.validation]
+    return patience > 0 and len(scores) > 0 and len(scores) - 1 - scores.index(max(scores)) >= patience
+
+
+def total_seconds(history: Sequence[Progress]) -> float:
+    """Add up the time of runs that followed each other, each with a clock of its own."""
+    ends = [row for row, after in pairwise(history) if after.step <= row.step]
+    return sum(row.seconds for row in [*ends, *history[-1:]])
+
+
+def write_log(path: Path, history: Sequence[Progress]) -> None:
+    """Write the rows as CSV; a row without a validation, or without a loss, has empty cells."""
+    rows: list[dict[str, Any]] = []
+    for entry in history:
+        loss = "" if math.isnan(entry.loss) else entry.loss
+        row: dict[str, Any] = {"step": entry.step, "loss": loss, "learning_rate": entry.learning_rate}
+        for domain, scores in (entry.validation or {}).items():
+            row |= {f"{domain}_{name}": value for name, value in scores.items()}
+        rows.append(row)
+    columns = dict.fromkeys(column for row in rows for column in row)
+    with (
+        atomic_output(path, overwrite=True) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        writer = csv.DictWriter(stream, fieldnames=list(columns) or ["step"])
+        writer.writeheader()
+        writer.writerows(rows)

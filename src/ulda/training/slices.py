@@ -1,0 +1,116 @@
+"""From data to the slices that a model is trained on and validated with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ulda.data import Domain, ImportOptions, demo, find_reader, import_domain, split_by_subject
+from ulda.data.importing import Progress as ImportProgress
+from ulda.data.readers.domain_file import DomainFileReader
+from ulda.errors import UldaError
+
+DEMO = "demo:"
+"""What the name of an embedded domain starts with, where a file is expected."""
+
+VALIDATED_FRACTION = 0.2
+"""How many slices of data without a validation split are held out, by subject."""
+
+
+@contextmanager
+def opened(
+    source: str | Path,
+    *,
+    size: tuple[int, int] | None = None,
+    phase_seed: int | None = None,
+    name: str = "",
+    progress: ImportProgress | None = None,
+) -> Iterator[Domain]:
+    """Open a domain file, an embedded domain (``demo:knee``), or anything readable, which is imported for the while.
+
+    Examples
+    --------
+    >>> with opened("demo:knee", size=(32, 32)) as knee:
+    ...     knee.name, knee.shape
+    ('knee', (32, 32))
+    """
+    is_demo = str(source).startswith(DEMO)
+    path = demo(str(source).removeprefix(DEMO)).path if is_demo else Path(source)
+    is_ready = size is None and phase_seed is None and path.is_file()
+    if is_ready and isinstance(find_reader(path), DomainFileReader):
+        yield Domain.open(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "domain.h5"
+        options = ImportOptions(name=name or path.stem, size=size, phase_seed=phase_seed)
+        import_domain([path], copy, options, progress=progress)
+        yield Domain.open(copy)
+
+
+def normalised_images(domain: Domain) -> Tensor:
+    """Return the slices as complex images ``(n, H, W)``, each with peak 1."""
+    if domain.undersampled:
+        raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to learn from")
+    return torch.stack([image / image.abs().max() for image in domain.images()])
+
+
+@dataclass(frozen=True)
+class TrainingSplit:
+    """The slices to train on, those to validate with (may be empty), and where the latter come from, in words."""
+
+    train: Domain
+    validation: Domain
+    origin: str
+
+
+def split_for_training(domain: Domain, seed: int = 0) -> TrainingSplit:
+    """Take the train and val splits of a domain; hold subjects out where no slice is labelled val.
+
+    Slices labelled test are never used. With one subject there is nothing honest to validate with.
+    """
+    is_labelled = any(domain.label("split"))
+    train, validation = domain.select(split="train" if is_labelled else ""), domain.select(split="val")
+    if len(train) == 0:
+        raise UldaError(f"the domain {domain.name} has no slices in the split train, so there is nothing to train on")
+    if len(validation):
+        return TrainingSplit(train, validation, "the val split")
+    if len(set(train.subjects)) < 2:
+        return TrainingSplit(train, validation, "none: the data has one subject to train on and no val split")
+    fractions = {"train": 1 - VALIDATED_FRACTION, "val": VALIDATED_FRACTION}
+    assignment = split_by_subject(train.subjects, fractions, seed)
+    held_out = [i for i, subject in enumerate(train.subjects) if assignment[subject] == "val"]
+    kept = [i for i, subject in enumerate(train.subjects) if assignment[subject] == "train"]
+    return TrainingSplit(train.take(kept), train.take(held_out), "subjects held out, as the data has no val split")
+
+
+def choose_slices(subjects: Sequence[str], n: int, seed: int = 0) -> list[int]:
+    """Choose slices as evenly over the subjects as possible, and within a subject spread over its slices.
+
+    Examples
+    --------
+    >>> choose_slices(["a"] * 6 + ["b"] * 2, 4)
+    [1, 4, 6, 7]
+    """
+    if not 1 <= n <= len(subjects):
+        raise UldaError(f"{n} slices were asked for, but there are {len(subjects)} to train on")
+    generator = np.random.default_rng(seed)
+    order = [str(subject) for subject in generator.permutation(sorted(set(subjects)))]
+    places = {subject: [i for i, other in enumerate(subjects) if other == subject] for subject in order}
+    counts = dict.fromkeys(order, 0)
+    while sum(counts.values()) < n:
+        for subject in order:
+            if counts[subject] < len(places[subject]) and sum(counts.values()) < n:
+                counts[subject] += 1
+    chosen = []
+    for subject in order:
+        # one slice from each of as many blocks of neighbours as slices are wanted
+        blocks = np.array_split(places[subject], counts[subject]) if counts[subject] else []
+        chosen += [int(generator.choice(block)) for block in blocks]
+    return sorted(chosen)

@@ -1,0 +1,30 @@
+"""Curves of a training for TensorBoard, which is an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ulda.errors import MissingExtraError
+from ulda.training.history import Progress
+from ulda.training.runs import StageReport
+
+
+@contextmanager
+def tensorboard_report(folder: Path) -> Iterator[StageReport]:
+    """Give a report that writes loss, learning rate and validations as events into a folder."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError("TensorBoard", "tensorboard") from error
+    with SummaryWriter(folder) as writer:
+
+        def report(stage: str, progress: Progress) -> None:
+            scalars = {"loss": progress.loss, "learning_rate": progress.learning_rate}
+            for domain, scores in (progress.validation or {}).items():
+                scalars |= {f"{domain}/{name}": value for name, value in scores.items()}
+            for name, value in scalars.items():
+                writer.add_scalar(f"{stage}/{name}", value, progress.step)
+
+        yield report
