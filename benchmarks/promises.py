@@ -60,6 +60,10 @@ class GroupShrinkage:
         """Return the gradient of the second term."""
         return self.evaluate(x, eps).grad_r
 
+    def unmeasured(self, x: Tensor) -> Tensor:
+        """Return nothing: everything is measured."""
+        return torch.zeros_like(x)
+
     def take(self, index: Tensor) -> Self:
         """Keep some samples."""
         return replace(self, y=self.y[index])

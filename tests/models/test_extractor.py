@@ -6,23 +6,24 @@ import numpy as np
 import pytest
 import torch
 from scipy.fft import idctn
+from scipy.ndimage import correlate
 from torch import Tensor
 
 from tests.linear_checks import complex_normal
 from ulda.errors import UldaError
 from ulda.models import Adapter, ComplexConv2d, FeatureExtractor, Regularizer
 from ulda.models import extractor as extractor_module
-from ulda.models.extractor import cosine_filters, set_identity
-from ulda.models.layers import convolve
+from ulda.models.extractor import cosine_filters, set_pair_difference
+from ulda.models.layers import SmoothedReLU, convolve
 
 
 def layers(extractor: FeatureExtractor) -> list[ComplexConv2d]:
     return [layer for layer in extractor.layers if isinstance(layer, ComplexConv2d)]
 
 
-def identity(width: int, size: int) -> Tensor:
+def pair_difference(width: int, size: int) -> Tensor:
     kernel = torch.zeros(width, width, size, size)
-    kernel[torch.arange(width), torch.arange(width), size // 2, size // 2] = 1
+    kernel[..., size // 2, size // 2] = torch.kron(torch.eye(width // 2), torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
     return kernel
 
 
@@ -68,22 +69,22 @@ def test_the_first_layer_starts_as_plus_and_minus_the_cosine_filters() -> None:
     filters = cosine_filters(3)
     signed = torch.stack([sign * f for f in filters for sign in (1, -1)])[:, None]
     for difference in (first.real.detach() - signed, first.imag.detach()):
-        assert 0.015 < float(difference.std()) < 0.025
-        assert abs(float(difference.mean())) < 0.006
-        assert float(difference.abs().max()) < 0.1
+        assert 0.004 < float(difference.std()) < 0.006
+        assert abs(float(difference.mean())) < 0.0015
+        assert float(difference.abs().max()) < 0.025
 
 
-def test_the_other_layers_start_as_the_identity() -> None:
+def test_the_other_layers_start_as_differences_of_pairs() -> None:
     for layer in layers(FeatureExtractor(seed=3))[1:]:
-        for difference in (layer.real.detach() - identity(16, 3), layer.imag.detach()):
-            assert 0.018 < float(difference.std()) < 0.022
-            assert float(difference.abs().max()) < 0.12
+        for difference in (layer.real.detach() - pair_difference(16, 3), layer.imag.detach()):
+            assert 0.0045 < float(difference.std()) < 0.0055
+            assert float(difference.abs().max()) < 0.03
 
 
-def test_the_adapter_starts_as_a_multiple_of_the_identity() -> None:
+def test_the_adapter_starts_as_a_multiple_of_the_differences() -> None:
     adapter = Adapter(weight=0.5, seed=4)
-    for difference in (adapter.layer.real.detach() - 0.5 * identity(16, 3), adapter.layer.imag.detach()):
-        assert 0.009 < float(difference.std()) < 0.011
+    for difference in (adapter.layer.real.detach() - 0.5 * pair_difference(16, 3), adapter.layer.imag.detach()):
+        assert 0.00225 < float(difference.std()) < 0.00275
     assert torch.allclose(Adapter(weight=0.5, seed=4).layer.real, 5 * Adapter(seed=4).layer.real)
 
 
@@ -98,17 +99,17 @@ def test_the_untrained_features_are_filter_responses() -> None:
 
 
 @pytest.mark.usefixtures("without_noise")
-def test_the_untrained_regulariser_does_not_see_constants_inside_and_grows_with_edges() -> None:
-    regularizer = Regularizer(FeatureExtractor(delta=1e-3), Adapter())
-    constant = torch.full((1, 12, 12), 2 - 1j)
-    inside = regularizer.features(constant)[..., 5:-5, 5:-5]
-    torch.testing.assert_close(inside, regularizer.features(0 * constant)[..., 5:-5, 5:-5], rtol=0, atol=1e-6)
-    edge = torch.zeros(1, 12, 12, dtype=torch.complex64)
-    edge[..., 6:] = 1
-    values = [regularizer.value(height * edge, 1e-4).item() for height in (0, 1, 2)]
-    # like total variation: in proportion to the height, up to delta
-    assert values[0] < 0.01 * values[1]
-    assert values[2] == pytest.approx(2 * values[1], rel=0.01)
+def test_the_untrained_regulariser_is_a_generalised_total_variation() -> None:
+    """For any delta: the differences of pairs undo the activations, so only the filters are left."""
+    weight, eps = 0.3, 1e-6
+    regularizer = Regularizer(FeatureExtractor(delta=0.1), Adapter(weight=weight))
+    x = complex_normal(2, 12, 11)
+    squares = np.zeros(x.shape)
+    for f in cosine_filters(3).double().numpy():
+        response = [correlate(image.numpy(), f, mode="constant") for image in x]
+        squares = squares + 2 * np.abs(np.stack(response)) ** 2
+    expected = weight * np.sqrt(squares).sum((-2, -1))
+    np.testing.assert_allclose(regularizer.value(x, eps).detach().numpy(), expected, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("without_noise")
@@ -138,11 +139,14 @@ def test_a_random_start_is_that_of_glorot() -> None:
     assert float(second.real.detach().std()) == pytest.approx(math.sqrt(1 / (32 * 9)), rel=0.05)
 
 
-def test_identity_leaves_features_alone() -> None:
+def test_differences_of_pairs_undo_the_activation_and_pass_on_a_channel_without_a_partner() -> None:
     layer = ComplexConv2d(3, 3, 5)
-    set_identity(layer)
-    x = complex_normal(2, 6, 4, 4).real
-    assert torch.equal(layer(x), x)
+    set_pair_difference(layer)
+    s = complex_normal(2, 2, 4, 4).real
+    activation = SmoothedReLU(0.7)
+    features = torch.stack([activation(s[:, 0]), activation(-s[:, 0]), s[:, 1]] * 2, dim=1)
+    expected = torch.stack([s[:, 0], -s[:, 0], s[:, 1]] * 2, dim=1)
+    torch.testing.assert_close(layer(features), expected, rtol=0, atol=1e-6)
 
 
 def test_wrong_options_are_clear_errors() -> None:

@@ -21,7 +21,9 @@ from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, es
 from ulda.solvers import Options, Reconstruction, Run, elda, load_run, save_run, verify
 from ulda.solvers.certificate import digest
 
-OPTIONS = Options(alpha=0.5, beta=[0.5, 50.0, 0.5, 0.5], eps_0=0.003, eps_tol=1e-5, iterations=4)
+OPTIONS = Options(
+    alpha=0.5, beta=[0.5, 50.0, 0.5, 0.5], kappa=0.2, momentum=0.5, eps_0=0.003, eps_tol=1e-5, iterations=4
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def run() -> Run:
     images = torch.stack(list(demo("knee").take([6, 12]).images()))[:, :64, :64]
     physics = CartesianMRI(cartesian_mask(64, 0.25, seed=2))
     y = physics.A(images)
-    regularizer = Regularizer(FeatureExtractor(6, 2), Adapter(6, weight=0.03))
+    regularizer = Regularizer(FeatureExtractor(6, 2), Adapter(6, weight=0.01))
     with torch.no_grad():
         x, trace = elda(Reconstruction(physics, y, regularizer), physics.A_adjoint(y), OPTIONS)
     return Run(y, physics, regularizer, x, None, trace.certificate(y, physics, regularizer, x))

@@ -19,6 +19,10 @@ def knee(side: int = 64) -> torch.Tensor:
     return torch.stack(list(demo("knee").take([6, 12]).images()))[:, 32 : 32 + side, 32 : 32 + side]
 
 
+def tracked(model: ULDA, y: torch.Tensor, physics: CartesianMRI) -> Reconstruction:
+    return Reconstruction(physics, y, model.regularizer("knee"), track_values=True)
+
+
 def test_a_phase_is_an_iteration_of_the_solver() -> None:
     model = ULDA(SMALL, ["knee"])
     physics = CartesianMRI(cartesian_mask(64, 0.3))
@@ -68,8 +72,8 @@ def test_training_reaches_every_parameter_and_lowers_the_loss() -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     losses: list[float] = []
     for _ in range(12):
-        penalty = DescentPenalty(Options().eta2)
-        x, _ = model.solve(y, physics, "knee", callback=penalty, track_values=True)
+        penalty = DescentPenalty(tracked(model, y, physics), Options().eta2)
+        x, _ = model.solve(y, physics, "knee", callback=penalty)
         loss = reconstruction_loss(x, reference).mean() + 0.03 * penalty.mean()
         optimiser.zero_grad()
         loss.backward()
@@ -107,7 +111,7 @@ def test_the_penalty_counts_what_does_not_descend() -> None:
     y = physics.A(knee())
     found = []
     for safeguard in (False, True):
-        penalty = DescentPenalty(Options().eta2)
+        penalty = DescentPenalty(tracked(model, y, physics), Options().eta2)
         with torch.no_grad():
             model.solve(y, physics, "knee", model.options("knee", safeguard=safeguard), callback=penalty)
         found.append(float(penalty.mean()))

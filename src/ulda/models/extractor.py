@@ -14,7 +14,7 @@ from ulda.models.layers import ComplexConv2d, SmoothedReLU
 
 Start = Literal["filter-bank", "random"]
 
-_NOISE = 0.02
+_NOISE = 0.005
 """Noise on the filter-bank start, so that no two channels stay equal."""
 
 
@@ -32,8 +32,9 @@ class FeatureExtractor(nn.Module):
     delta
         Width of the smoothed ReLU.
     start
-        ``"filter-bank"``: plus and minus the cosine filters without the constant one as first kernels, the identity
-        in the other layers; the untrained regulariser is then a generalised total variation. ``"random"``: Glorot.
+        ``"filter-bank"``: plus and minus the cosine filters without the constant one as first kernels; the other
+        layers take the difference of each such pair, which undoes the smoothed ReLU exactly, so the untrained
+        regulariser is a generalised total variation. ``"random"``: Glorot.
     seed
         Seed of the random numbers.
 
@@ -85,7 +86,7 @@ class FeatureExtractor(nn.Module):
                 layer.real.copy_(torch.stack(signed)[:, None])
                 layer.imag.zero_()
             else:
-                set_identity(layer)
+                set_pair_difference(layer)
             for parameter in layer.parameters():
                 parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator))
 
@@ -100,7 +101,7 @@ class Adapter(nn.Module):
     kernel_size
         The odd side of the kernel.
     weight
-        The adapter starts as this multiple of the identity; it is the weight of the regulariser.
+        The adapter starts as this multiple of the difference of the pairs; it is the weight of the regulariser.
     seed
         Seed of the noise on the start.
 
@@ -115,7 +116,7 @@ class Adapter(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.width, self.kernel_size = width, kernel_size
         self.layer = ComplexConv2d(width, width, kernel_size, generator=generator)
-        set_identity(self.layer)
+        set_pair_difference(self.layer)
         with torch.no_grad():
             for parameter in self.layer.parameters():
                 parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator)).mul_(weight)
@@ -144,10 +145,16 @@ def cosine_filters(size: int) -> Tensor:
 
 
 @torch.no_grad()
-def set_identity(layer: ComplexConv2d) -> None:
-    """Make a layer with equally many channels in and out the identity."""
+def set_pair_difference(layer: ComplexConv2d, weight: float = 1.0) -> None:
+    """Make a layer with equally many channels in and out subtract, within each pair of channels, the other from each.
+
+    If a pair of inputs is the smoothed ReLU of ``s`` and ``-s``, the outputs are ``s`` and ``-s`` again, whatever its
+    width: ``relu(s) - relu(-s) = s``. A channel without a partner is passed on.
+    """
     layer.real.zero_()
     layer.imag.zero_()
-    middle = layer.kernel_size // 2
-    for channel in range(layer.out_channels):
-        layer.real[channel, channel, middle, middle] = 1
+    middle, n = layer.kernel_size // 2, layer.out_channels
+    for channel in range(n):
+        layer.real[channel, channel, middle, middle] = weight
+        if (partner := channel ^ 1) < n:
+            layer.real[channel, partner, middle, middle] = -weight

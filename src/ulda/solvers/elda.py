@@ -2,8 +2,8 @@
 
 It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
 
-    z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1})
-    u = z - beta_t grad r_eps(z)
+    z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum once x_t - x_{t-1} is uphill
+    u = z - (beta_t + kappa_t (I - A^H A)) grad r_eps(z)
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
     otherwise     a = alpha_bar, v = x_t - a grad phi_eps(x_t)
@@ -66,23 +66,21 @@ def elda(
         raise UldaError("the objective is not finite at the starting point; scale the data, or check the weights")
     x_before, slope_before = x, at_x.grad_f
     for t in range(options.iterations):
-        momentum = options.step("momentum", t, samples, x)
-        ahead, slope = x + momentum * (x - x_before), at_x.grad_f + momentum * (at_x.grad_f - slope_before)
-        z = ahead - options.step("alpha", t, samples, x) * slope
-        u = z - options.step("beta", t, samples, x) * objective.regularizer_grad(z, eps)
-        x_next, at_next = u, objective.evaluate(u, eps)
+        u = _propose(objective, t, samples, x, at_x, x - x_before, at_x.grad_f - slope_before, eps, options)
+        at_u = objective.evaluate(u, eps)
+        x_next, at_next = u, at_u
         branch, n_searches = torch.full_like(samples, PROPOSAL), torch.zeros_like(samples)
         if options.safeguard:
-            rejected = (~_is_sufficient(x, at_x, u, at_next, options)).nonzero().squeeze(1)
+            rejected = (~_is_sufficient(x, at_x, u, at_u, options)).nonzero().squeeze(1)
             if len(rejected):
                 part = objective.take(rejected), x[rejected], at_x.take(rejected), eps[rejected]
                 v, at_v, branch[rejected], n_searches[rejected] = _line_search(*part, options)
                 if len(rejected) == len(samples):
                     x_next, at_next = v, at_v
                 else:
-                    x_next, at_next = u.index_copy(0, rejected, v), at_next.replace(rejected, at_v)
+                    x_next, at_next = u.index_copy(0, rejected, v), at_u.replace(rejected, at_v)
         trace.record(samples, x, at_x, x_next, at_next, eps, branch, n_searches)
-        status = Status(t, samples, x, x_next, at_x, at_next, eps, branch)
+        status = Status(t, samples, x, x_next, at_x, at_next, u, at_u, eps, branch)
         keep_going = callback is None or callback(status) is not False
 
         reduced = at_next.grad_norm < options.sigma * options.gamma * eps
@@ -103,6 +101,35 @@ def elda(
             changed = reduced.nonzero().squeeze(1)
             at_x = at_x.replace(changed, objective.take(changed).evaluate(x[changed], eps[changed]))
     return result, trace
+
+
+def _propose(
+    objective: SmoothedObjective,
+    t: int,
+    samples: Tensor,
+    x: Tensor,
+    at_x: Evaluation,
+    step: Tensor,
+    change: Tensor,
+    eps: Tensor,
+    options: Options,
+) -> Tensor:
+    """Return u; `step` is the last step of each sample and `change` that of the gradient of the data fidelity."""
+    momentum = options.step("momentum", t, samples, x) * _is_downhill(step, at_x)
+    ahead, slope = x + momentum * step, at_x.grad_f + momentum * change
+    z = ahead - options.step("alpha", t, samples, x) * slope
+    slope_r = objective.regularizer_grad(z, eps)
+    u = z - options.step("beta", t, samples, x) * slope_r
+    if options.has_extra_step:
+        u = u - options.step("kappa", t, samples, x) * objective.unmeasured(slope_r)
+    return u
+
+
+def _is_downhill(step: Tensor, at_x: Evaluation) -> Tensor:
+    """Tell which samples still descend along their last step; the others have gone too far and lose their momentum."""
+    with torch.no_grad():
+        along = (step * at_x.grad.conj()).real.flatten(1).sum(1, dtype=torch.float64)
+    return (along <= 0).to(step.real.dtype).reshape(-1, *(1,) * (step.ndim - 1))
 
 
 def _is_sufficient(x: Tensor, at_x: Evaluation, u: Tensor, at_u: Evaluation, options: Options) -> Tensor:

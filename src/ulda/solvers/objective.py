@@ -76,6 +76,9 @@ class SmoothedObjective(Protocol):
     def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
         """Return the gradient of the second term alone."""
 
+    def unmeasured(self, x: Tensor) -> Tensor:
+        """Return the part of `x` that the first term does not see."""
+
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""
 
@@ -117,6 +120,10 @@ class Reconstruction:
     def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
         """Return the gradient of the regulariser; differentiable with respect to its parameters."""
         return self.regularizer.grad(x, eps)
+
+    def unmeasured(self, x: Tensor) -> Tensor:
+        """Return ``(I - A^H A) x``: for a single coil the lines of k-space that were not sampled."""
+        return x - self.physics.A_adjoint(self.physics.A(x))
 
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""

@@ -18,7 +18,7 @@ StepSize = float | Sequence[float] | Tensor
 MOST_LINE_SEARCH = 1000
 """More steps than a sensible line search has."""
 
-STEP_SIZES = ("alpha", "beta", "momentum")
+STEP_SIZES = ("alpha", "beta", "kappa", "momentum")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Options:
         Step along the data fidelity; 1 is its inverse Lipschitz constant.
     beta
         Step along the regulariser; see `beta_from_gamma` for the other form of the method.
+    kappa
+        Extra step along the regulariser in what was not measured; 0 is the method of the paper. The data fidelity has
+        curvature 1 in what was measured and 0 in the rest, so there longer steps are right. It does not move the point
+        where proposals come to rest, which is closest to a stationary point for ``alpha = beta``.
     momentum
         How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
         test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.
@@ -59,6 +63,7 @@ class Options:
 
     alpha: StepSize = 1.0
     beta: StepSize = 0.5
+    kappa: StepSize = 0.0
     momentum: StepSize = 0.0
     alpha_bar: float = 1.0
     eta1: float = 0.01
@@ -106,6 +111,11 @@ class Options:
             values = values[samples] if len(values) > 1 else values[0]
         return values.reshape(-1, *(1,) * (like.ndim - 1))
 
+    @property
+    def has_extra_step(self) -> bool:
+        """Whether any kappa differs from 0."""
+        return bool((_tensor(self.kappa) != 0).any())
+
     def as_dict(self) -> dict[str, Any]:
         """Return the options with plain numbers, for JSON; `Options` of it are these options again."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -137,7 +147,9 @@ def _check_step_size(name: str, step_size: StepSize) -> None:
         )
     if name == "momentum" and not ((values >= 0) & (values < 1)).all():
         raise UldaError("momentum must lie in [0, 1) throughout")
-    if name != "momentum" and not ((values > 0) & torch.isfinite(values)).all():
+    if name == "kappa" and not ((values >= 0) & torch.isfinite(values)).all():
+        raise UldaError("kappa must be finite and at least 0 throughout")
+    if name in ("alpha", "beta") and not ((values > 0) & torch.isfinite(values)).all():
         raise UldaError(f"{name} must be positive and finite throughout")
 
 

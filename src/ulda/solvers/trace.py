@@ -43,6 +43,8 @@ class Status:
         The iterate before and after.
     at_x, at_next
         The objective there, at this iteration's eps.
+    u, at_u
+        The proposal, taken or not, and the objective there.
     eps
         This iteration's smoothing ``(n,)``.
     branch
@@ -55,6 +57,8 @@ class Status:
     x_next: Tensor
     at_x: Evaluation
     at_next: Evaluation
+    u: Tensor
+    at_u: Evaluation
     eps: Tensor
     branch: Tensor
 

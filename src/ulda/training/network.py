@@ -40,6 +40,8 @@ class Architecture:
         The weight of the regulariser an adapter starts with.
     eps_ratio
         The smoothing, relative to the weight of the adapter: ``eps`` only means something relative to the features.
+    tied_steps
+        ``beta = alpha``: proposals then come to rest close to the stationary points of the objective.
     """
 
     width: int = 16
@@ -48,24 +50,40 @@ class Architecture:
     delta: float = 0.1
     phases: int = 15
     shared_steps: bool = False
-    adapter_weight: float = 0.03
-    eps_ratio: float = 0.3
+    adapter_weight: float = 0.003
+    eps_ratio: float = 0.1
+    tied_steps: bool = False
 
 
 class StepSizes(nn.Module):
-    """The learned step sizes of one domain, kept in a form in which every real number is a valid one."""
+    """The learned step sizes of one domain, kept in a form in which every real number is a valid one.
 
-    def __init__(self, n_phases: int, alpha: float = 1.0, beta: float = 0.5, momentum: float = 0.5) -> None:
+    Parameters
+    ----------
+    n_phases
+        How many sets of step sizes.
+    tied
+        Let beta be alpha.
+    alpha, kappa, momentum
+        Where they start; beta starts as alpha. See `ulda.solvers.Options`.
+    """
+
+    def __init__(
+        self, n_phases: int, tied: bool = False, alpha: float = 1.0, kappa: float = 1.0, momentum: float = 0.9
+    ) -> None:
         super().__init__()
         self.log_alpha = nn.Parameter(torch.full((n_phases,), math.log(alpha)))
-        self.log_beta = nn.Parameter(torch.full((n_phases,), math.log(beta)))
+        self.log_beta = None if tied else nn.Parameter(torch.full((n_phases,), math.log(alpha)))
+        self.log_kappa = nn.Parameter(torch.full((n_phases,), math.log(kappa)))
         self.logit_momentum = nn.Parameter(torch.full((n_phases,), math.log(momentum / (1 - momentum))))
 
     def forward(self) -> dict[str, Tensor]:
         """Return the step sizes per phase."""
+        log_beta = self.log_alpha if self.log_beta is None else self.log_beta
         return {
             "alpha": self.log_alpha.exp(),
-            "beta": self.log_beta.exp(),
+            "beta": log_beta.exp(),
+            "kappa": self.log_kappa.exp(),
             "momentum": self.logit_momentum.sigmoid(),
         }
 
@@ -123,7 +141,7 @@ class ULDA(nn.Module):
             raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
-        steps = StepSizes(1 if sizes.shared_steps else sizes.phases)
+        steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps)
         if self.sources:
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
@@ -193,7 +211,6 @@ class ULDA(nn.Module):
         *,
         x0: Tensor | None = None,
         callback: Callback | None = None,
-        track_values: bool = False,
         recompute: bool = False,
     ) -> tuple[Tensor, Trace]:
         """Run the solver on measurements that are scaled already, and return the images and the record.
@@ -210,11 +227,11 @@ class ULDA(nn.Module):
             Where to start, instead of zero-filling.
         callback
             Called after every phase.
-        track_values, recompute
-            For training; see `ulda.solvers.Reconstruction` and `ulda.models.Regularizer`.
+        recompute
+            For training with less memory; see `ulda.models.Regularizer`.
         """
         regularizer = self.regularizer(domain, recompute=recompute)
-        problem = Reconstruction(physics, y, regularizer, track_values=track_values)
+        problem = Reconstruction(physics, y, regularizer)
         start = physics.A_adjoint(y) if x0 is None else x0
         return elda(problem, start, options or self.options(domain), callback)
 
