@@ -1,8 +1,8 @@
 """Cross-anatomy transfer at 64 x 64 with a 20 % mask, T = 15: sources brain and prostate, targets cardiac and knee.
 
-Run, in any order and on as many cores as there are; every part continues where it was stopped::
+Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py train unrolled --folder runs/transfer
+    python benchmarks/transfer.py train unrolled --folder runs/transfer       # before equilibrium
     python benchmarks/transfer.py train equilibrium --folder runs/transfer
     python benchmarks/transfer.py train dncn --folder runs/transfer
     python benchmarks/transfer.py adapt cardiac 5 --folder runs/transfer      # and 40, and knee
@@ -25,12 +25,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ulda.baselines import TotalVariation, ZeroFilled
 from ulda.baselines.dncn import DnCn
 from ulda.data import Domain, ImportOptions, import_domain
-from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture
+from ulda.evaluation import paired_difference, psnr, ssim
+from ulda.physics import CartesianMRI, cartesian_mask, normalise_measurement
+from ulda.solvers import Status
+from ulda.solvers.certificate import software_versions
+from ulda.training import ULDA, Architecture, load_adapter
+from ulda.training.adaptation import adapt
 from ulda.training.history import Progress
 from ulda.training.loop import Task, fit
+from ulda.training.network import UNADAPTED
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
 
@@ -51,13 +57,17 @@ COMMON: dict[str, Any] = {
 }
 TRAINING = {
     "unrolled": Settings(**COMMON, phases=(7, 11, 15)),
-    "equilibrium": Settings(**COMMON, lower_level="equilibrium", longest_rollout=10),
-    "dncn": Settings(**{**COMMON, "learning_rate": 1e-3}),
+    "equilibrium": Settings(
+        **COMMON | {"steps": 400, "learning_rate": 3e-3},
+        lower_level="equilibrium",
+        chains_after=0.0,
+        restart=0.4,
+        longest_rollout=10,
+        penalty_weight=0.03,
+    ),
+    "dncn": Settings(**COMMON | {"steps": 1300, "learning_rate": 1e-3}),
 }
-ARCHITECTURES = {
-    "unrolled": Architecture(phases=15),
-    "equilibrium": Architecture(phases=15, shared_steps=True, tied_steps=True),
-}
+"""The equilibrium model goes on from the unrolled one, so it has taken 1300 steps; DnCn takes as many."""
 
 
 def domain(name: str, folder: Path) -> Domain:
@@ -82,13 +92,12 @@ def source_task(name: str, folder: Path) -> Task:
 
 def new_model(name: str) -> nn.Module:
     """Return an untrained model."""
-    torch.manual_seed(0)
-    return DnCn() if name == "dncn" else ULDA(ARCHITECTURES[name], SOURCES)
+    return DnCn() if name == "dncn" else ULDA(Architecture(), SOURCES)
 
 
 def trained(name: str, folder: Path, report: Callable[[Progress], None] | None = None) -> nn.Module:
     """Return a model as far as its settings train it; what was done before is not done again."""
-    model = new_model(name)
+    model = trained("unrolled", folder) if name == "equilibrium" else new_model(name)
     tasks = [source_task(source, folder) for source in SOURCES]
     loss = supervised_loss if name == "dncn" else None
     fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report)
@@ -113,16 +122,166 @@ def train(name: str, folder: Path) -> None:
     trained(name, folder, report)
 
 
+def adapt_to(target: str, n_slices: int, folder: Path) -> None:
+    """Adapt the equilibrium model to a target with few slices, and note what it cost."""
+    base = trained("equilibrium", folder)
+    assert isinstance(base, ULDA)
+    place = folder / "adapters" / f"{target}-{n_slices}"
+    start = time.time()
+
+    def report(progress: Progress) -> None:
+        if progress.validation:
+            print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
+
+    adaptation = adapt(base, domain(target, folder), slices=n_slices, mask=MASK, folder=place / "run", report=report)
+    adaptation.facts["peak_megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    adaptation.save(place, overwrite=True)
+    print(adaptation.sentence())
+
+
+@torch.no_grad()
+def solve(model: ULDA, name: str, images: Tensor, marks: tuple[int, ...]) -> dict[str, Any]:
+    """Solve from zero-filling and return the scores at some iterations, and what the phases up to the first one did."""
+    physics = CartesianMRI(MASK)
+    reference, found = images.abs(), {mark: list[Tensor]() for mark in marks}
+    n_phases = n_proposals = n_descending = 0
+    for batch in images.split(8):
+        y, x, peak = normalise_measurement(physics.A(batch), physics)
+        latest = x.clone()
+
+        def keep(status: Status, latest: Tensor = latest, peak: Tensor = peak) -> None:
+            latest[status.samples] = status.x_next
+            if status.iteration + 1 in marks:
+                found[status.iteration + 1].append((latest * peak).abs().clone())
+
+        _, trace = model.solve(y, physics, name, model.options(name, iterations=max(marks)), callback=keep)
+        for mark in marks:  # a run that ended before has reached its solution
+            if len(trace) < mark:
+                found[mark].append((latest * peak).abs())
+        for i in range(len(batch)):
+            steps = trace.steps(i)[: marks[0]]
+            n_phases += len(steps)
+            n_proposals += sum(step.branch == "u" for step in steps)
+            n_descending += sum(step.phi <= step.phi_before for step in steps)
+    scores = {f"{mark // marks[0]}T": quality(torch.cat(found[mark]), reference) for mark in marks}
+    return {"scores": scores, "u_steps": n_proposals / n_phases, "descending": n_descending / n_phases}
+
+
+def quality(x: Tensor, reference: Tensor) -> dict[str, Any]:
+    """Return PSNR and SSIM per slice and their means."""
+    values = {"psnr": psnr(x, reference, data_range=1.0), "ssim": ssim(x, reference, data_range=1.0)}
+    means = {name: round(float(value.mean()), 4) for name, value in values.items()}
+    return means | {f"{name}_per_slice": [round(v, 4) for v in value.tolist()] for name, value in values.items()}
+
+
+@torch.no_grad()
+def reconstruct_all(method: Callable[[Tensor, CartesianMRI], Tensor], images: Tensor) -> dict[str, Any]:
+    """Return the scores of any other method."""
+    physics = CartesianMRI(MASK)
+    x = torch.cat([method(physics.A(batch), physics).abs() for batch in images.split(8)])
+    return quality(x, images.abs())
+
+
+def judge(folder: Path, thin: int) -> None:
+    """Measure everything on the test splits and write the result file."""
+    models = {name: trained(name, folder) for name in TRAINING}
+    unrolled, equilibrium, dncn = (models[name] for name in ("unrolled", "equilibrium", "dncn"))
+    assert isinstance(unrolled, ULDA)
+    assert isinstance(equilibrium, ULDA)
+    equilibrium.add_domain(UNADAPTED)
+    T = equilibrium.architecture.phases
+    result: dict[str, Any] = {
+        "mask": MASK.as_dict(),
+        "side": SIDE,
+        "kspace": "simulated from magnitude images, noise-free",
+        "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
+        "n_parameters": {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()},
+        "cost": {name: json.loads((folder / name / "cost.json").read_text()) for name in TRAINING},
+        "software": software_versions(),
+        "sources": {},
+        "targets": {},
+    }
+    for name in SOURCES:
+        test = domain(name, folder).select(split="test")
+        images = stack(test)
+        row: dict[str, Any] = {
+            "subjects": list(test.subjects),
+            "data": test.fingerprint(),
+            "zero-filling": reconstruct_all(ZeroFilled(), images),
+            "TV": reconstruct_all(TotalVariation(), images),
+            "dncn": reconstruct_all(dncn, images),
+            "unrolled": solve(unrolled, name, images, (T, 2 * T, 8 * T)),
+            "equilibrium": solve(equilibrium, name, images, (T, 2 * T, 8 * T)),
+        }
+        few = images[::thin]
+        row["thinned"] = {
+            "every": thin,
+            "unrolled": solve(unrolled, name, few, (T, 30 * T)),
+            "equilibrium": solve(equilibrium, name, few, (T, 30 * T)),
+        }
+        result["sources"][name] = row
+        print(name, summary(row), flush=True)
+    for name in TARGETS:
+        test = domain(name, folder).select(split="test")
+        images, subjects = stack(test), list(test.subjects)
+        row = {
+            "subjects": subjects,
+            "data": test.fingerprint(),
+            "zero-filling": reconstruct_all(ZeroFilled(), images),
+            "TV": reconstruct_all(TotalVariation(), images),
+            "un-adapted": solve(equilibrium, UNADAPTED, images, (T,)),
+        }
+        for n_slices in SIZES:
+            place = folder / "adapters" / f"{name}-{n_slices}"
+            chosen = load_adapter(equilibrium, place)
+            row[f"adapted-{n_slices}"] = solve(equilibrium, chosen, images, (T,))
+            facts = json.loads((place / "adapter.json").read_text())
+            row[f"adaptation-{n_slices}"] = {
+                key: facts[key] for key in ("seconds", "peak_megabytes", "settings", "subjects", "validation")
+            }
+        for first, second in (("adapted-5", "un-adapted"), ("adapted-40", "adapted-5")):
+            a, b = (row[key]["scores"]["1T"]["psnr_per_slice"] for key in (first, second))
+            row[f"{first} - {second}"] = paired_difference(a, b, subjects).as_dict()
+        result["targets"][name] = row
+        print(name, summary(row), flush=True)
+    path = ROOT / "benchmarks" / "results" / "transfer.json"
+    path.write_text(json.dumps(result, indent=None, separators=(",", ":")) + "\n")
+
+
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the means alone, for the screen."""
+    found: dict[str, Any] = {}
+    for name, entry in row.items():
+        if isinstance(entry, dict) and "scores" in entry:
+            found[name] = {mark: (s["psnr"], s["ssim"]) for mark, s in entry["scores"].items()}
+            found[name] |= {key: round(entry[key], 4) for key in ("u_steps", "descending")}
+        elif isinstance(entry, dict) and "psnr" in entry:
+            found[name] = (entry["psnr"], entry["ssim"])
+        elif isinstance(entry, dict) and "low" in entry:
+            found[name] = [round(entry[key], 3) for key in ("mean", "low", "high")]
+        elif name == "thinned":
+            found[name] = summary(entry)
+    return found
+
+
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parts = parser.add_subparsers(dest="part", required=True)
     parts.add_parser("train").add_argument("name", choices=TRAINING)
+    adaptation = parts.add_parser("adapt")
+    adaptation.add_argument("target", choices=TARGETS)
+    adaptation.add_argument("slices", type=int, choices=SIZES)
+    parts.add_parser("judge").add_argument("--thin", type=int, default=4, help="30 T on every so many-th slice")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.part == "train":
         train(arguments.name, arguments.folder)
+    elif arguments.part == "adapt":
+        adapt_to(arguments.target, arguments.slices, arguments.folder)
+    else:
+        judge(arguments.folder, arguments.thin)
 
 
 if __name__ == "__main__":

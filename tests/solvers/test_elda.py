@@ -361,7 +361,7 @@ def test_an_objective_that_is_not_finite_is_a_clear_error() -> None:
 
 
 class Quadratic:
-    """``f = 1/2 ||P (x - y)||^2``, ``r = 1/2 sum s_k x_k^2``, where P keeps the first half; with its exact minimiser."""
+    """``f = 1/2 ||P (x - y)||^2``, ``r = 1/2 sum s_k (x_k - 1)^2``, where P keeps the first half."""
 
     def __init__(self, y: torch.Tensor, stiffness: torch.Tensor) -> None:
         self.y, self.stiffness = y, stiffness

@@ -190,8 +190,7 @@ def test_mistakes_are_clear(base: ULDA, knee: Domain) -> None:
         adapt(base, knee, slices=20)
 
 
-def test_a_base_for_equilibrium_is_adapted_at_equilibrium() -> None:
-    shared = ULDA(Architecture(width=3, depth=2, phases=3, shared_steps=True))
-    assert default_settings(shared, 4).lower_level == "equilibrium"
-    assert default_settings(ULDA(SMALL)).lower_level == "unrolled"
-    assert default_settings(shared, 4).seed == 4
+def test_a_step_sees_about_as_many_pixels_whatever_the_size() -> None:
+    assert default_settings(4).seed == 4
+    sizes = {side: default_settings(n_pixels=side * side).batch_size for side in (32, 64, 128, 256)}
+    assert sizes == {32: 8, 64: 2, 128: 1, 256: 1}

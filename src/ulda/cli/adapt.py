@@ -50,14 +50,14 @@ def adapt(
     from ulda.training.slices import opened
 
     model = load_base(model_folder(base))
-    settings = adaptation.default_settings(model, seed)
-    if steps is not None:
-        settings = settings.model_copy(update={"steps": steps})
     try:
         with (
             progress_bar("adapting") as advance,
             opened(data, size=parse_size(size), phase_seed=phase_seed, name=name or "") as domain,
         ):
+            settings = adaptation.default_settings(seed, n_pixels=domain.shape[-2] * domain.shape[-1])
+            if steps is not None:
+                settings = settings.model_copy(update={"steps": steps})
             result = adaptation.adapt(
                 model,
                 domain,

@@ -62,14 +62,21 @@ class Adaptation:
         save_adapter(self.model, self.domain, folder, self.facts, overwrite=overwrite)
 
 
-def default_settings(model: ULDA, seed: int = 0) -> Settings:
+def default_settings(seed: int = 0, n_pixels: int = 64 * 64) -> Settings:
     """Return how a base is adapted: few steps, validated often, stopped when they bring nothing.
 
-    A base whose phases share their step sizes is made to be solved beyond T, so its adapter learns at equilibrium.
+    A step sees about as many pixels whatever the size of the slices.
     """
     return Settings(
-        steps=150,
-        lower_level="equilibrium" if model.architecture.shared_steps else "unrolled",
+        steps=90,
+        batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
+        learning_rate=1e-2,
+        warm_up=0.1,
+        lower_level="equilibrium",
+        chains_after=0.0,
+        restart=0.4,
+        longest_rollout=10,
+        chains=4,
         validate_every=10,
         checkpoint_every=10,
         patience=4,
@@ -143,7 +150,7 @@ def adapt(
         task = _task(name, split, mask, ratio, seed)
         data_facts = _data_facts(data, split)
     model.add_domain(name)
-    settings = settings or default_settings(model, seed)
+    settings = settings or default_settings(seed, task.images[0].numel())
     if len(task.validation):
         settings = settings.model_copy(update={"validate_every": settings.validate_every or settings.steps})
     place = None if folder is None else Path(folder)

@@ -305,7 +305,8 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     restarts = bool(torch.rand(1, generator=generator) < settings.restart)
     rollout = int(torch.randint(settings.longest_rollout + 1, (1,), generator=generator))
     chain = chains.get(step % settings.chains)
-    if settings.lower_level == "equilibrium" and chain is not None and not restarts:
+    persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
+    if persists and chain is not None and not restarts:
         return replace(chain, rollout=rollout)
     return Batch(number, tuple(index.tolist()), mask)
 
@@ -317,7 +318,7 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     y, _, peak = normalise_measurement(physics.A(images), physics)
     is_continued = batch.start is not None
     n_phases = settings.continued_phases if is_continued else phases_at(model, settings, step)
-    options = model.options(task.domain, iterations=n_phases)
+    options = model.options(task.domain, beyond=is_continued, iterations=n_phases)
     x0 = batch.start
     if batch.rollout > 0:
         with torch.no_grad():

@@ -163,14 +163,15 @@ class ULDA(nn.Module):
         assert isinstance(adapter, Adapter)
         return Regularizer(self.extractor, adapter, recompute=recompute)
 
-    def options(self, domain: str, **changes: Any) -> Options:
-        """Return the options of the solver for a domain."""
+    def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
+        """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""
         adapter = self.adapters[domain]
         assert isinstance(adapter, Adapter)
         kernel = adapter.layer.kernel().detach()
         weight = float(kernel.norm()) / math.sqrt(kernel.shape[0])
         eps = self.architecture.eps_ratio * weight
-        options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=self.architecture.phases, **self.steps[domain]())
+        steps = {name: sizes[-1:] if beyond else sizes for name, sizes in self.steps[domain]().items()}
+        options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=self.architecture.phases, **steps)
         return replace(options, **changes)
 
     @overload

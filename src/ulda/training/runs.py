@@ -97,6 +97,7 @@ def load_task(entry: DataConfig, masks: MaskConfig) -> tuple[Task, dict[str, Any
             "size": list(images.shape[-2:]),
             "n_slices": len(train),
             "n_subjects": len(set(train.subjects)),
+            "subjects": sorted(set(train.subjects)),
             "fingerprint": train.fingerprint(),
             "validation": split.origin,
             "n_validation_slices": len(split.validation),

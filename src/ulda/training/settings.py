@@ -42,6 +42,9 @@ class Settings(BaseModel):
     lower_level
         ``unrolled``: T phases from zero-filling, as in the paper. ``equilibrium``: the iterates persist; a step goes on
         where the slices were left, so that the solution of the objective becomes good and not only its T-th iterate.
+    chains_after
+        For ``equilibrium``: the fraction of the steps before the iterates begin to persist; a good T-th iterate comes
+        first, as it is learned faster.
     chains
         For ``equilibrium``: how many batches are kept; the steps visit them in turn.
     restart
@@ -75,6 +78,7 @@ class Settings(BaseModel):
     ssim_weight: float = Field(0.01, ge=0)
     phases: tuple[int, ...] = ()
     lower_level: Literal["unrolled", "equilibrium"] = "unrolled"
+    chains_after: float = Field(0.6, ge=0, le=1)
     chains: int = Field(8, ge=1)
     restart: float = Field(0.3, gt=0, le=1)
     continued_phases: int = Field(8, ge=1)
