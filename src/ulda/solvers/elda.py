@@ -115,7 +115,7 @@ def _propose(
     options: Options,
 ) -> Tensor:
     """Return u; `step` is the last step of each sample and `change` that of the gradient of the data fidelity."""
-    momentum = options.step("momentum", t, samples, x) * _is_downhill(step, at_x)
+    momentum = options.step("momentum", t, samples, x) * is_downhill(step, at_x)
     ahead, slope = x + momentum * step, at_x.grad_f + momentum * change
     z = ahead - options.step("alpha", t, samples, x) * slope
     slope_r = objective.regularizer_grad(z, eps)
@@ -125,7 +125,7 @@ def _propose(
     return u
 
 
-def _is_downhill(step: Tensor, at_x: Evaluation) -> Tensor:
+def is_downhill(step: Tensor, at_x: Evaluation) -> Tensor:
     """Tell which samples still descend along their last step; the others have gone too far and lose their momentum."""
     with torch.no_grad():
         along = (step * at_x.grad.conj()).real.flatten(1).sum(1, dtype=torch.float64)
