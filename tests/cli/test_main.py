@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import ulda
+from ulda.training import ULDA, Architecture, load_adapter, load_base, save_base
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,16 +53,26 @@ def test_completion_completes() -> None:
     assert done.stdout.split() == ["inspect"]
 
 
-def test_demo_writes_pictures_and_numbers(tmp_path: Path) -> None:
-    done = run("-m", "ulda", "demo", "--out", str(tmp_path / "out"), "--json")
+def test_demo_adapts_compares_and_certifies(tmp_path: Path) -> None:
+    """With a tiny untrained base: what it says about winning must be what its own numbers say."""
+    save_base(ULDA(Architecture(width=4, depth=1, phases=2), ["brain"]), tmp_path / "tiny")
+    out = tmp_path / "out"
+    tiny = ["--base", str(tmp_path / "tiny"), "--slices", "2", "--steps", "3"]
+    done = run("-m", "ulda", "demo", "--out", str(out), *tiny, "--json")
     result = json.loads(done.stdout)
-    means = {row["method"]: row["psnr"] for row in result["summary"]}
-    assert means["TV"] > means["zero-filling"] + 2
-    assert means["wavelet"] > means["zero-filling"] + 2
+    means = {row["method"]: row for row in result["summary"]}
+    assert list(means) == ["zero-filling", "TV", "wavelet", "un-adapted", "adapted"]
+    assert means["TV"]["psnr"] > means["zero-filling"]["psnr"] + 2
+    best = {metric: max(means, key=lambda name: means[name][metric]) for metric in ("psnr", "ssim")}
+    assert result["wins"] == (set(best.values()) == {"adapted"})
     assert result["scores"]["TV"]["convention"]["name"] == "per slice, peak 1"
     assert result["mask"]["n_sampled"] == 26
-    assert json.loads((tmp_path / "out" / "demo.json").read_text())["summary"] == result["summary"]
-    pictures = sorted((tmp_path / "out").glob("*.png"))
-    assert len(pictures) == 4
-    with Image.open(pictures[0]) as picture:
-        assert picture.width > 4 * 128
+    assert len(result["subjects"]) == 9
+    assert not set(result["subjects"]) & set(result["adaptation"]["subjects"])
+    assert json.loads((out / "demo.json").read_text())["summary"] == result["summary"]
+    with Image.open(min(out.glob("*.png"))) as picture:
+        assert picture.width > 5 * 128
+    assert {path.name for path in out.glob("*.svg")} == {"psnr.svg", "objective.svg", "gradient.svg"}
+    assert result["certificate"]["verified"]
+    assert run("-m", "ulda", "verify", str(out / "knee.h5")).returncode == 0
+    assert load_adapter(load_base(tmp_path / "tiny"), out / "knee-adapter") == "knee"
