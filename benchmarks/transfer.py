@@ -2,11 +2,11 @@
 
 Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py train unrolled --folder runs/transfer       # before equilibrium
-    python benchmarks/transfer.py train equilibrium --folder runs/transfer
+    python benchmarks/transfer.py train unrolled --folder runs/transfer       # then persistent, then equilibrium
     python benchmarks/transfer.py train dncn --folder runs/transfer
     python benchmarks/transfer.py adapt cardiac 5 --folder runs/transfer      # and 40, and knee
     python benchmarks/transfer.py judge --folder runs/transfer
+    python benchmarks/transfer.py tables --folder runs/transfer               # into docs/training-notes.md
 
 It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights and writes
 ``benchmarks/results/transfer.json``; ``docs/training-notes.md`` tells what the numbers mean.
@@ -57,7 +57,7 @@ COMMON: dict[str, Any] = {
 }
 TRAINING = {
     "unrolled": Settings(**COMMON, phases=(7, 11, 15)),
-    "equilibrium": Settings(
+    "persistent": Settings(
         **COMMON | {"steps": 400, "learning_rate": 3e-3},
         lower_level="equilibrium",
         chains_after=0.0,
@@ -65,9 +65,19 @@ TRAINING = {
         longest_rollout=10,
         penalty_weight=0.03,
     ),
-    "dncn": Settings(**COMMON | {"steps": 1300, "learning_rate": 1e-3}),
+    "equilibrium": Settings(
+        **COMMON | {"steps": 300, "learning_rate": 3e-3},
+        lower_level="equilibrium",
+        chains_after=0.0,
+        restart=0.35,
+        longest_rollout=60,
+        penalty_weight=0.1,
+        seed=1,
+    ),
+    "dncn": Settings(**COMMON | {"steps": 1600, "learning_rate": 1e-3}),
 }
-"""The equilibrium model goes on from the unrolled one, so it has taken 1300 steps; DnCn takes as many."""
+STARTS_FROM = {"persistent": "unrolled", "equilibrium": "persistent"}
+"""The equilibrium model goes on from the unrolled one in two rounds, so it has taken 1600 steps; DnCn takes as many."""
 
 
 def domain(name: str, folder: Path) -> Domain:
@@ -97,7 +107,7 @@ def new_model(name: str) -> nn.Module:
 
 def trained(name: str, folder: Path, report: Callable[[Progress], None] | None = None) -> nn.Module:
     """Return a model as far as its settings train it; what was done before is not done again."""
-    model = trained("unrolled", folder) if name == "equilibrium" else new_model(name)
+    model = trained(STARTS_FROM[name], folder) if name in STARTS_FROM else new_model(name)
     tasks = [source_task(source, folder) for source in SOURCES]
     loss = supervised_loss if name == "dncn" else None
     fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report)
@@ -167,6 +177,14 @@ def solve(model: ULDA, name: str, images: Tensor, marks: tuple[int, ...]) -> dic
     return {"scores": scores, "u_steps": n_proposals / n_phases, "descending": n_descending / n_phases}
 
 
+def cost_of(name: str, folder: Path) -> dict[str, Any]:
+    """Return time and memory of a training, also for one epoch: as many steps as see every slice once."""
+    cost: dict[str, Any] = json.loads((folder / name / "cost.json").read_text())
+    n_slices = sum(len(domain(source, folder).select(split="train")) for source in SOURCES)
+    seconds = cost["seconds_per_step"] * n_slices / COMMON["batch_size"]
+    return cost | {"seconds_per_epoch": seconds, "slices_per_epoch": n_slices}
+
+
 def quality(x: Tensor, reference: Tensor) -> dict[str, Any]:
     """Return PSNR and SSIM per slice and their means."""
     values = {"psnr": psnr(x, reference, data_range=1.0), "ssim": ssim(x, reference, data_range=1.0)}
@@ -184,7 +202,7 @@ def reconstruct_all(method: Callable[[Tensor, CartesianMRI], Tensor], images: Te
 
 def judge(folder: Path, thin: int) -> None:
     """Measure everything on the test splits and write the result file."""
-    models = {name: trained(name, folder) for name in TRAINING}
+    models = {name: trained(name, folder) for name in ("unrolled", "equilibrium", "dncn")}
     unrolled, equilibrium, dncn = (models[name] for name in ("unrolled", "equilibrium", "dncn"))
     assert isinstance(unrolled, ULDA)
     assert isinstance(equilibrium, ULDA)
@@ -196,7 +214,7 @@ def judge(folder: Path, thin: int) -> None:
         "kspace": "simulated from magnitude images, noise-free",
         "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
         "n_parameters": {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()},
-        "cost": {name: json.loads((folder / name / "cost.json").read_text()) for name in TRAINING},
+        "cost": {name: cost_of(name, folder) for name in TRAINING},
         "software": software_versions(),
         "sources": {},
         "targets": {},
@@ -245,7 +263,50 @@ def judge(folder: Path, thin: int) -> None:
         result["targets"][name] = row
         print(name, summary(row), flush=True)
     path = ROOT / "benchmarks" / "results" / "transfer.json"
-    path.write_text(json.dumps(result, indent=None, separators=(",", ":")) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+def tables(result: dict[str, Any]) -> str:
+    """Return the result file as Markdown."""
+
+    def cell(entry: dict[str, Any]) -> str:
+        return f"{entry['psnr']:.2f} / {entry['ssim']:.3f}"
+
+    methods = ("zero-filling", "TV", "dncn", "unrolled", "equilibrium")
+    lines = ["| test split, PSNR (dB) / SSIM | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for name, row in result["sources"].items():
+        cells = [cell(row[m]["scores"]["1T"] if "scores" in row[m] else row[m]) for m in methods]
+        lines.append(f"| {name} ({len(row['subjects'])} slices) | " + " | ".join(cells) + " |")
+    counts = result["n_parameters"]
+    lines.append("| parameters | | | " + " | ".join(f"{counts[m]:,}" for m in methods[2:]) + " |")
+    lines += ["", "| solved on from zero-filling | T | 2T | 8T | 30T | u-steps up to T | descending phases |"]
+    lines.append("|---" * 7 + "|")
+    for name, row in result["sources"].items():
+        for model in ("unrolled", "equilibrium"):
+            few, whole = row["thinned"][model], row[model]
+            cells = [f"{few['scores'][mark]['psnr']:.2f}" for mark in ("1T", "2T", "8T", "30T")]
+            shares = [f"{100 * whole[key]:.1f} %" for key in ("u_steps", "descending")]
+            lines.append(f"| {name}, {model} | " + " | ".join(cells + shares) + " |")
+    lines += ["", "| target | zero-filling | TV | un-adapted | 5 slices | 40 slices | 5 - un-adapted | 40 - 5 |"]
+    lines.append("|---" * 8 + "|")
+    for name, row in result["targets"].items():
+        learned = [row[key]["scores"]["1T"] for key in ("un-adapted", "adapted-5", "adapted-40")]
+        cells = [cell(entry) for entry in (row["zero-filling"], row["TV"], *learned)]
+        for key in ("adapted-5 - un-adapted", "adapted-40 - adapted-5"):
+            difference = row[key]
+            cells.append(f"{difference['mean']:+.2f} [{difference['low']:.2f}, {difference['high']:.2f}]")
+        lines.append(f"| {name} ({len(row['subjects'])} slices) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_tables() -> None:
+    """Put the tables of the result file into the notes."""
+    result = json.loads((ROOT / "benchmarks" / "results" / "transfer.json").read_text())
+    notes = ROOT / "docs" / "training-notes.md"
+    before, rest = notes.read_text().split("<!-- transfer -->\n", 1)
+    after = rest.split("<!-- end -->", 1)[1]
+    notes.write_text(f"{before}<!-- transfer -->\n{tables(result)}\n<!-- end -->{after}")
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
@@ -274,14 +335,17 @@ def main() -> None:
     adaptation.add_argument("target", choices=TARGETS)
     adaptation.add_argument("slices", type=int, choices=SIZES)
     parts.add_parser("judge").add_argument("--thin", type=int, default=4, help="30 T on every so many-th slice")
+    parts.add_parser("tables")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.part == "train":
         train(arguments.name, arguments.folder)
     elif arguments.part == "adapt":
         adapt_to(arguments.target, arguments.slices, arguments.folder)
-    else:
+    elif arguments.part == "judge":
         judge(arguments.folder, arguments.thin)
+    else:
+        write_tables()
 
 
 if __name__ == "__main__":
