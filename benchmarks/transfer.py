@@ -2,14 +2,14 @@
 
 Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py train unrolled --folder runs/transfer       # then persistent, then equilibrium
-    python benchmarks/transfer.py train dncn --folder runs/transfer
-    python benchmarks/transfer.py adapt cardiac 5 --folder runs/transfer      # and 40, and knee
-    python benchmarks/transfer.py judge --folder runs/transfer
-    python benchmarks/transfer.py tables --folder runs/transfer               # into docs/training-notes.md
+    python benchmarks/transfer.py --folder runs/transfer train unrolled       # then persistent, then equilibrium
+    python benchmarks/transfer.py --folder runs/transfer train dncn
+    python benchmarks/transfer.py --folder runs/transfer adapt cardiac 5      # and 40, and knee
+    python benchmarks/transfer.py --folder runs/transfer judge brain          # and every other domain
+    python benchmarks/transfer.py --folder runs/transfer collect
 
-It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights and writes
-``benchmarks/results/transfer.json``; ``docs/training-notes.md`` tells what the numbers mean.
+It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights. ``collect`` writes
+``benchmarks/results/transfer.json`` and its tables into ``docs/training-notes.md``, which tells what they mean.
 """
 
 from __future__ import annotations
@@ -200,71 +200,88 @@ def reconstruct_all(method: Callable[[Tensor, CartesianMRI], Tensor], images: Te
     return quality(x, images.abs())
 
 
-def judge(folder: Path, thin: int) -> None:
-    """Measure everything on the test splits and write the result file."""
-    models = {name: trained(name, folder) for name in ("unrolled", "equilibrium", "dncn")}
-    unrolled, equilibrium, dncn = (models[name] for name in ("unrolled", "equilibrium", "dncn"))
+def judge_source(name: str, folder: Path, thin: int) -> dict[str, Any]:
+    """Measure everything on the test split of a source."""
+    unrolled, equilibrium, dncn = (trained(model, folder) for model in ("unrolled", "equilibrium", "dncn"))
     assert isinstance(unrolled, ULDA)
+    assert isinstance(equilibrium, ULDA)
+    T = equilibrium.architecture.phases
+    test = domain(name, folder).select(split="test")
+    images = stack(test)
+    few = images[::thin]
+    marks = (T, 2 * T, 8 * T, 30 * T)
+    return {
+        "subjects": list(test.subjects),
+        "data": test.fingerprint(),
+        "zero-filling": reconstruct_all(ZeroFilled(), images),
+        "TV": reconstruct_all(TotalVariation(), images),
+        "dncn": reconstruct_all(dncn, images),
+        "unrolled": solve(unrolled, name, images, (T,)),
+        "equilibrium": solve(equilibrium, name, images, (T,)),
+        "thinned": {  # the solution, after 30 T iterations, costs as much as 30 times all of T
+            "every": thin,
+            "unrolled": solve(unrolled, name, few, marks),
+            "equilibrium": solve(equilibrium, name, few, marks),
+        },
+    }
+
+
+def judge_target(name: str, folder: Path) -> dict[str, Any]:
+    """Measure what adaptation brings on the test split of a target."""
+    equilibrium = trained("equilibrium", folder)
     assert isinstance(equilibrium, ULDA)
     equilibrium.add_domain(UNADAPTED)
     T = equilibrium.architecture.phases
-    result: dict[str, Any] = {
+    test = domain(name, folder).select(split="test")
+    images, subjects = stack(test), list(test.subjects)
+    row: dict[str, Any] = {
+        "subjects": subjects,
+        "data": test.fingerprint(),
+        "zero-filling": reconstruct_all(ZeroFilled(), images),
+        "TV": reconstruct_all(TotalVariation(), images),
+        "un-adapted": solve(equilibrium, UNADAPTED, images, (T,)),
+    }
+    for n_slices in SIZES:
+        place = folder / "adapters" / f"{name}-{n_slices}"
+        chosen = load_adapter(equilibrium, place)
+        row[f"adapted-{n_slices}"] = solve(equilibrium, chosen, images, (T,))
+        facts = json.loads((place / "adapter.json").read_text())
+        row[f"adaptation-{n_slices}"] = {
+            key: facts[key] for key in ("seconds", "peak_megabytes", "settings", "subjects", "validation")
+        }
+    for first, second in (("adapted-5", "un-adapted"), ("adapted-40", "adapted-5")):
+        a, b = (row[key]["scores"]["1T"]["psnr_per_slice"] for key in (first, second))
+        row[f"{first} - {second}"] = paired_difference(a, b, subjects).as_dict()
+    return row
+
+
+def judge(name: str, folder: Path, thin: int) -> None:
+    """Judge one domain and write its part of the results."""
+    row = judge_source(name, folder, thin) if name in SOURCES else judge_target(name, folder)
+    print(name, summary(row), flush=True)
+    (folder / f"judged-{name}.json").write_text(json.dumps(row) + "\n")
+
+
+def collect(folder: Path) -> None:
+    """Write the result file from its parts, and its tables into the notes."""
+    result = {
         "mask": MASK.as_dict(),
         "side": SIDE,
         "kspace": "simulated from magnitude images, noise-free",
         "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
-        "n_parameters": {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()},
+        "n_parameters": {
+            name: sum(p.numel() for p in new_model("dncn" if name == "dncn" else "unrolled").parameters())
+            for name in ("unrolled", "equilibrium", "dncn")
+        },
         "cost": {name: cost_of(name, folder) for name in TRAINING},
         "software": software_versions(),
-        "sources": {},
-        "targets": {},
     }
-    for name in SOURCES:
-        test = domain(name, folder).select(split="test")
-        images = stack(test)
-        row: dict[str, Any] = {
-            "subjects": list(test.subjects),
-            "data": test.fingerprint(),
-            "zero-filling": reconstruct_all(ZeroFilled(), images),
-            "TV": reconstruct_all(TotalVariation(), images),
-            "dncn": reconstruct_all(dncn, images),
-            "unrolled": solve(unrolled, name, images, (T,)),
-            "equilibrium": solve(equilibrium, name, images, (T, 2 * T, 8 * T)),
-        }
-        few = images[::thin]
-        row["thinned"] = {  # the solution, after 30 T iterations, costs as much as 30 times all of T
-            "every": thin,
-            "unrolled": solve(unrolled, name, few, (T, 2 * T, 8 * T, 30 * T)),
-            "equilibrium": solve(equilibrium, name, few, (T, 2 * T, 8 * T, 30 * T)),
-        }
-        result["sources"][name] = row
-        print(name, summary(row), flush=True)
-    for name in TARGETS:
-        test = domain(name, folder).select(split="test")
-        images, subjects = stack(test), list(test.subjects)
-        row = {
-            "subjects": subjects,
-            "data": test.fingerprint(),
-            "zero-filling": reconstruct_all(ZeroFilled(), images),
-            "TV": reconstruct_all(TotalVariation(), images),
-            "un-adapted": solve(equilibrium, UNADAPTED, images, (T,)),
-        }
-        for n_slices in SIZES:
-            place = folder / "adapters" / f"{name}-{n_slices}"
-            chosen = load_adapter(equilibrium, place)
-            row[f"adapted-{n_slices}"] = solve(equilibrium, chosen, images, (T,))
-            facts = json.loads((place / "adapter.json").read_text())
-            row[f"adaptation-{n_slices}"] = {
-                key: facts[key] for key in ("seconds", "peak_megabytes", "settings", "subjects", "validation")
-            }
-        for first, second in (("adapted-5", "un-adapted"), ("adapted-40", "adapted-5")):
-            a, b = (row[key]["scores"]["1T"]["psnr_per_slice"] for key in (first, second))
-            row[f"{first} - {second}"] = paired_difference(a, b, subjects).as_dict()
-        result["targets"][name] = row
-        print(name, summary(row), flush=True)
+    for group, names in (("sources", SOURCES), ("targets", TARGETS)):
+        result[group] = {name: json.loads((folder / f"judged-{name}.json").read_text()) for name in names}
     path = ROOT / "benchmarks" / "results" / "transfer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+    write_tables(result)
 
 
 def tables(result: dict[str, Any]) -> str:
@@ -300,9 +317,8 @@ def tables(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_tables() -> None:
-    """Put the tables of the result file into the notes."""
-    result = json.loads((ROOT / "benchmarks" / "results" / "transfer.json").read_text())
+def write_tables(result: dict[str, Any]) -> None:
+    """Put the tables into the notes."""
     notes = ROOT / "docs" / "training-notes.md"
     before, rest = notes.read_text().split("<!-- transfer -->\n", 1)
     after = rest.split("<!-- end -->", 1)[1]
@@ -334,8 +350,10 @@ def main() -> None:
     adaptation = parts.add_parser("adapt")
     adaptation.add_argument("target", choices=TARGETS)
     adaptation.add_argument("slices", type=int, choices=SIZES)
-    parts.add_parser("judge").add_argument("--thin", type=int, default=4, help="30 T on every so many-th slice")
-    parts.add_parser("tables")
+    judging = parts.add_parser("judge")
+    judging.add_argument("name", choices=SOURCES + TARGETS)
+    judging.add_argument("--thin", type=int, default=8, help="30 T on every so many-th slice")
+    parts.add_parser("collect")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.part == "train":
@@ -343,9 +361,9 @@ def main() -> None:
     elif arguments.part == "adapt":
         adapt_to(arguments.target, arguments.slices, arguments.folder)
     elif arguments.part == "judge":
-        judge(arguments.folder, arguments.thin)
+        judge(arguments.name, arguments.folder, arguments.thin)
     else:
-        write_tables()
+        collect(arguments.folder)
 
 
 if __name__ == "__main__":
