@@ -1,0 +1,36 @@
+"""Put the table of a demo run into the README.
+
+Run after ``make demo``: ``python scripts/update_readme.py demo-output/demo.json``. The run is kept, without what is per
+slice, in ``benchmarks/results/demo.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    """Keep the run and rewrite the part of the README between the marks."""
+    run = json.loads(Path(sys.argv[1]).read_text())
+    kept = {key: run[key] for key in ("summary", "verdict", "wins", "mask", "certificate", "seconds", "differences")}
+    kept["adaptation"] = {key: run["adaptation"][key] for key in ("n_slices", "seconds", "validation", "settings")}
+    (ROOT / "benchmarks" / "results" / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
+    mask, rows = run["mask"], ["| method | PSNR (dB) | SSIM |", "|---|---|---|"]
+    for row in run["summary"]:
+        cells = [f"{row[name]:.{n}f} ± {row[f'{name}_std']:.{n}f}" for name, n in (("psnr", 2), ("ssim", 3))]
+        rows.append(f"| {row['method']} | {' | '.join(cells)} |")
+    text = (
+        f"{len(run['subjects'])} held-out knee slices, {mask['n_sampled']} of {mask['n_lines']} lines, simulated k-space, "
+        f"per slice with peak 1, in {run['seconds']:.0f} s:\n\n" + "\n".join(rows) + f"\n\n{run['verdict']}."
+    )
+    readme = ROOT / "README.md"
+    before, rest = readme.read_text().split("<!-- demo -->\n", 1)
+    readme.write_text(f"{before}<!-- demo -->\n{text}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}")
+
+
+if __name__ == "__main__":
+    main()
