@@ -24,8 +24,8 @@ def main() -> None:
         cells = [f"{row[name]:.{n}f} ± {row[f'{name}_std']:.{n}f}" for name, n in (("psnr", 2), ("ssim", 3))]
         rows.append(f"| {row['method']} | {' | '.join(cells)} |")
     text = (
-        f"{len(run['subjects'])} held-out knee slices, {mask['n_sampled']} of {mask['n_lines']} lines, simulated k-space, "
-        f"per slice with peak 1, in {run['seconds']:.0f} s:\n\n" + "\n".join(rows) + f"\n\n{run['verdict']}."
+        f"{len(run['subjects'])} held-out knee slices, {mask['n_sampled']} of {mask['n_lines']} lines, "
+        f"simulated k-space, per slice with peak 1, in {run['seconds']:.0f} s:\n\n" + "\n".join(rows) + f"\n\n{run['verdict']}."
     )
     readme = ROOT / "README.md"
     before, rest = readme.read_text().split("<!-- demo -->\n", 1)

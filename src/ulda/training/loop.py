@@ -240,7 +240,7 @@ class _Run:
         facts, extra = load_checkpoint(self.checkpoint, self.model, self.optimiser)
         if facts["settings"] != self.settings.model_dump(mode="json"):
             raise UldaError(f"{self.checkpoint.name} was written with other settings; remove it to start anew")
-        if facts["origin"] != self.origin:
+        if facts.get("origin") != self.origin:
             raise UldaError(f"{self.checkpoint.name} was written for another model or data; remove it to start anew")
         self.step = self.saved = facts["step"]
         self.began -= facts["seconds"]
