@@ -25,7 +25,9 @@ def main() -> None:
         rows.append(f"| {row['method']} | {' | '.join(cells)} |")
     text = (
         f"{len(run['subjects'])} held-out knee slices, {mask['n_sampled']} of {mask['n_lines']} lines, "
-        f"simulated k-space, per slice with peak 1, in {run['seconds']:.0f} s:\n\n" + "\n".join(rows) + f"\n\n{run['verdict']}."
+        f"simulated k-space, per slice with peak 1, in {run['seconds']:.0f} s:\n\n"
+        + "\n".join(rows)
+        + f"\n\n{run['verdict']}."
     )
     readme = ROOT / "README.md"
     before, rest = readme.read_text().split("<!-- demo -->\n", 1)

@@ -28,7 +28,7 @@ def test_an_adapter_is_made_and_its_gain_told(folder: Path, command: Command, tm
     mask = cartesian_mask(32, 0.3, seed=4)
     mask.save(tmp_path / "mask.json")
     arguments = ["--data", folder / "knee.npz", "--slices", 3, "--mask", tmp_path / "mask.json", "--steps", 6]
-    code, output, _ = command("adapt", "--base", folder / "base", *arguments, "--out", out, "--no-aug")
+    code, output, _ = command("adapt", "--base", folder / "base", *arguments, "--out", out)
     assert code == 0
     facts = json.loads((out / "adapter.json").read_text())
     assert (facts["domain"], facts["n_slices"], facts["augment"], facts["mask"]) == ("knee", 3, False, mask.as_dict())
@@ -39,7 +39,9 @@ def test_an_adapter_is_made_and_its_gain_told(folder: Path, command: Command, tm
     code, _, errors = command("adapt", "--base", folder / "base", *arguments, "--out", out)
     assert code == 1
     assert "continue it with --resume or replace it with --force" in errors
-    code, output, _ = command("adapt", "--base", folder / "base", *arguments, "--out", out, "--force", "--json")
+    code, output, _ = command(
+        "adapt", "--base", folder / "base", *arguments, "--out", out, "--force", "--aug", "--json"
+    )
     assert json.loads(output)["augment"] is True
     assert json.loads((out / "adapter.json").read_text())["augment"] is True
 

@@ -30,9 +30,10 @@ def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstructio
     return Reconstruction(physics, y, regularizer), physics.A_adjoint(y), Options(**settings)
 
 
+@pytest.mark.parametrize("changes", [{}, {"kappa": 0.5, "momentum": 0.9}], ids=["plain", "extrapolated"])
 @torch.no_grad()
-def test_a_slice_is_the_same_alone_and_in_any_batch() -> None:
-    problem, x0, options = knee_problem(5)
+def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, float]) -> None:
+    problem, x0, options = knee_problem(5, **changes)
     together, trace = elda(problem, x0, options)
     branches = {step.branch for i in range(5) for step in trace.steps(i)}
     assert branches == {"u", "v"}

@@ -22,7 +22,7 @@ def adapt(
     slices: Annotated[
         int | None, typer.Option(min=1, help="Train on this many slices, spread over the subjects; by default all.")
     ] = None,
-    aug: Annotated[bool, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions.")] = True,
+    aug: Annotated[bool, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions.")] = False,
     ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
     mask: Annotated[Path | None, typer.Option(help="A file with the mask, instead of --ratio.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,

@@ -35,8 +35,8 @@ class Options:
         Step along the regulariser; see `beta_from_gamma` for the other form of the method.
     kappa
         Extra step along the regulariser in what was not measured; 0 is the method of the paper. The data fidelity has
-        curvature 1 in what was measured and 0 in the rest, so there longer steps are right. It does not move the point
-        where proposals come to rest, which is closest to a stationary point for ``alpha = beta``.
+        curvature 1 in what was measured and 0 in the rest, so there longer steps are right. For a single coil it does
+        not move the point where proposals come to rest, which is closest to a stationary one for ``alpha = beta``.
     momentum
         How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
         test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.

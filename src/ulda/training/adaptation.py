@@ -15,7 +15,7 @@ from ulda.physics import Mask, cartesian_mask
 from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, mean_psnr, total_seconds
 from ulda.training.loop import Task
-from ulda.training.network import ULDA
+from ulda.training.network import ULDA, UNADAPTED
 from ulda.training.settings import Settings
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
@@ -92,7 +92,7 @@ def adapt(
     mask: Mask | None = None,
     ratio: float = 0.2,
     seed: int = 0,
-    augment: bool = True,
+    augment: bool = False,
     settings: Settings | None = None,
     name: str | None = None,
     folder: str | Path | None = None,
@@ -142,6 +142,8 @@ def adapt(
     model = copy.deepcopy(base) if isinstance(base, ULDA) else load_base(model_folder(base))
     with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
         name = name or data.name.replace(".", "-")
+        if name == UNADAPTED:
+            raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
         if name in model.sources:
             raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
         split = split_for_training(data, seed)

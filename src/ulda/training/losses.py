@@ -48,7 +48,7 @@ class DescentPenalty:
         with torch.no_grad():
             square_step = square_norm(status.u - status.x)
             excess = status.at_u.phi - status.at_x.phi + self.eta2 / 2 * square_step
-            failing = (excess > 0).nonzero().squeeze(1)
+            failing = ((excess > 0) & torch.isfinite(excess)).nonzero().squeeze(1)
             if len(failing) == 0:
                 return
             gain = (status.at_x.grad_norm * square_step.sqrt())[failing].clamp_min(1e-30)

@@ -139,6 +139,8 @@ class ULDA(nn.Module):
         """Add an adapter and step sizes: the mean of those of the sources, or the untrained start."""
         if not name or "." in name:
             raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
+        if hasattr(nn.ModuleDict(), name):
+            raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
         steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps)

@@ -26,7 +26,7 @@ class Settings(BaseModel):
     batch_size
         Slices per step, all of one domain.
     learning_rate
-        Peak of the one-cycle schedule; above 5e-3 the safeguarded network collapses to no regularisation.
+        Peak of the one-cycle schedule, for the kernels of the feature extractor.
     warm_up
         Fraction of the steps in which the rate rises.
     step_size_rate
@@ -57,7 +57,7 @@ class Settings(BaseModel):
         ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken. In
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
     penalty_weight
-        The weight of the failures to descend, relative to the objective, in the loss.
+        Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -70,8 +70,8 @@ class Settings(BaseModel):
 
     steps: int = Field(500, ge=1)
     batch_size: int = Field(4, ge=1)
-    learning_rate: float = Field(3e-3, gt=0)
-    warm_up: float = Field(0.2, ge=0, le=1)
+    learning_rate: float = Field(5e-3, gt=0)
+    warm_up: float = Field(0.1, ge=0, le=1)
     step_size_rate: float = Field(5.0, gt=0)
     adapter_rate: float = Field(0.003, gt=0)
     clip: float = Field(1.0, gt=0)
