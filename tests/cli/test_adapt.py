@@ -47,7 +47,7 @@ def test_an_adapter_is_made_and_its_gain_told(folder: Path, command: Command, tm
 
 
 def test_an_interrupted_adaptation_resumes_to_the_same_bytes(folder: Path, command: Command, tmp_path: Path) -> None:
-    changes = ["--size", 24, "--name", "joint", "--steps", 9]
+    changes = ["--size", 24, "--name", "joint", "--steps", 9, "--aug"]
     arguments = ["--base", folder / "base", "--data", folder / "knee.npz", *changes]
     assert command("adapt", *arguments, "--out", tmp_path / "whole")[0] == 0
     model = load_base(folder / "base")
@@ -59,7 +59,7 @@ def test_an_interrupted_adaptation_resumes_to_the_same_bytes(folder: Path, comma
 
     place = tmp_path / "paused" / "training"
     with opened(folder / "knee.npz", size=(24, 24), name="joint") as joint, pytest.raises(KeyboardInterrupt):
-        adapt(model, joint, settings=settings, name="joint", folder=place, report=stop)
+        adapt(model, joint, settings=settings, augment=True, name="joint", folder=place, report=stop)
     assert command("adapt", *arguments, "--out", tmp_path / "paused", "--resume")[0] == 0
     first, second = (tmp_path / name / "adapter.safetensors" for name in ("whole", "paused"))
     assert first.read_bytes() == second.read_bytes()

@@ -32,7 +32,7 @@ def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstructio
 
 @pytest.mark.parametrize("changes", [{}, {"kappa": 0.5, "momentum": 0.9}], ids=["plain", "extrapolated"])
 @torch.no_grad()
-def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, float]) -> None:
+def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, Any]) -> None:
     problem, x0, options = knee_problem(5, **changes)
     together, trace = elda(problem, x0, options)
     branches = {step.branch for i in range(5) for step in trace.steps(i)}

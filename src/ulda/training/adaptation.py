@@ -68,15 +68,11 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64) -> Settings:
     A step sees about as many pixels whatever the size of the slices.
     """
     return Settings(
-        steps=90,
+        steps=80,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
-        learning_rate=1e-2,
+        learning_rate=6e-3,
         warm_up=0.1,
-        lower_level="equilibrium",
-        chains_after=0.0,
-        restart=0.4,
-        longest_rollout=10,
-        chains=4,
+        lower_level="unrolled",
         validate_every=10,
         checkpoint_every=10,
         patience=4,
