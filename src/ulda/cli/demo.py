@@ -25,7 +25,7 @@ def demo(
     ),
     base: Annotated[str, typer.Option("--base", help="A bundled base or the folder of one.")] = "base",
     slices: Annotated[int, typer.Option(min=1, help="Adapt with this many slices.")] = 5,
-    steps: Annotated[int | None, typer.Option(min=1, help="The most gradient steps of the adaptation.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="The most gradient steps of the adaptation.")] = 60,
     ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
     threads: ThreadsOption = None,
@@ -71,15 +71,13 @@ def demo(
         _show(assessment, adaptation, result, out)
 
 
-def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int | None, seed: int) -> Adaptation:
+def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: int) -> Adaptation:
     from ulda.bundled import model_folder
     from ulda.training import load_base
     from ulda.training.adaptation import adapt, default_settings
 
     model = load_base(model_folder(base))
-    settings = default_settings(seed, n_pixels=knee.shape[-2] * knee.shape[-1])
-    if steps is not None:
-        settings = settings.model_copy(update={"steps": steps})
+    settings = default_settings(seed, n_pixels=knee.shape[-2] * knee.shape[-1]).model_copy(update={"steps": steps})
     with progress_bar(f"adapting to {slices} slices") as advance:
         return adapt(
             model,
