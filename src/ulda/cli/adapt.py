@@ -55,9 +55,6 @@ def adapt(
             progress_bar("adapting") as advance,
             opened(data, size=parse_size(size), phase_seed=phase_seed, name=name or "") as domain,
         ):
-            settings = adaptation.default_settings(seed, n_pixels=domain.shape[-2] * domain.shape[-1])
-            if steps is not None:
-                settings = settings.model_copy(update={"steps": steps})
             result = adaptation.adapt(
                 model,
                 domain,
@@ -66,7 +63,7 @@ def adapt(
                 ratio=ratio,
                 seed=seed,
                 augment=aug,
-                settings=settings,
+                steps=steps,
                 name=name,
                 folder=place,
                 report=lambda progress: advance(progress.step, progress.steps),

@@ -74,10 +74,9 @@ def demo(
 def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: int) -> Adaptation:
     from ulda.bundled import model_folder
     from ulda.training import load_base
-    from ulda.training.adaptation import adapt, default_settings
+    from ulda.training.adaptation import adapt
 
     model = load_base(model_folder(base))
-    settings = default_settings(seed, n_pixels=knee.shape[-2] * knee.shape[-1]).model_copy(update={"steps": steps})
     with progress_bar(f"adapting to {slices} slices") as advance:
         return adapt(
             model,
@@ -85,7 +84,7 @@ def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: i
             slices=slices,
             mask=mask,
             seed=seed,
-            settings=settings,
+            steps=steps,
             report=lambda progress: advance(progress.step, progress.steps),
         )
 

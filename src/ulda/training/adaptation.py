@@ -62,13 +62,13 @@ class Adaptation:
         save_adapter(self.model, self.domain, folder, self.facts, overwrite=overwrite)
 
 
-def default_settings(seed: int = 0, n_pixels: int = 64 * 64) -> Settings:
+def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) -> Settings:
     """Return how a base is adapted: few steps, validated often, stopped when they bring nothing.
 
-    A step sees about as many pixels whatever the size of the slices.
+    A step sees about as many pixels whatever the size of the slices; more slices deserve more steps.
     """
     return Settings(
-        steps=80,
+        steps=min(70 + 2 * n_slices, 300),
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
         learning_rate=6e-3,
         warm_up=0.1,
@@ -90,6 +90,7 @@ def adapt(
     seed: int = 0,
     augment: bool = False,
     settings: Settings | None = None,
+    steps: int | None = None,
     name: str | None = None,
     folder: str | Path | None = None,
     report: Report | None = None,
@@ -118,6 +119,8 @@ def adapt(
         Begin with further-undersampled versions of the mask.
     settings
         How to train; if None, `default_settings`.
+    steps
+        The most gradient steps, in place of those of the settings.
     name
         The adapter's domain; the name of `domain` if None.
     folder
@@ -148,7 +151,9 @@ def adapt(
         task = _task(name, split, mask, ratio, seed)
         data_facts = _data_facts(data, split)
     model.add_domain(name)
-    settings = settings or default_settings(seed, task.images[0].numel())
+    settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
+    if steps is not None:
+        settings = settings.model_copy(update={"steps": steps})
     if len(task.validation):
         settings = settings.model_copy(update={"validate_every": settings.validate_every or settings.steps})
     place = None if folder is None else Path(folder)
