@@ -5,7 +5,7 @@ Run on as many cores as there are; every part continues where it was stopped::
     python benchmarks/transfer.py --folder runs/transfer train unrolled       # then persistent, far, equilibrium
     python benchmarks/transfer.py --folder runs/transfer train dncn
     python benchmarks/transfer.py --folder runs/transfer adapt cardiac 5      # and 40, and knee
-    python benchmarks/transfer.py --folder runs/transfer judge brain          # and every other domain
+    python benchmarks/transfer.py --folder runs/transfer judge brain          # and far-brain, and every other domain
     python benchmarks/transfer.py --folder runs/transfer collect
 
 It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights. ``collect`` writes
@@ -269,29 +269,45 @@ def judge_target(name: str, folder: Path) -> dict[str, Any]:
     return row
 
 
+def judge_round(name: str, folder: Path, thin: int) -> dict[str, Any]:
+    """Measure the equilibrium model before its last round, with the same objective but other step sizes."""
+    model = trained("far", folder)
+    assert isinstance(model, ULDA)
+    T, images = model.architecture.phases, stack(domain(name, folder).select(split="test"))
+    marks = (T, 2 * T, 8 * T, 30 * T)
+    return {"far": solve(model, name, images, (T,)), "thinned": {"far": solve(model, name, images[::thin], marks)}}
+
+
 def judge(name: str, folder: Path, thin: int) -> None:
-    """Judge one domain and write its part of the results."""
-    row = judge_source(name, folder, thin) if name in SOURCES else judge_target(name, folder)
+    """Judge one domain, or one round, and write its part of the results."""
+    if name.startswith("far-"):
+        row = judge_round(name.removeprefix("far-"), folder, thin)
+    else:
+        row = judge_source(name, folder, thin) if name in SOURCES else judge_target(name, folder)
     print(name, summary(row), flush=True)
     (folder / f"judged-{name}.json").write_text(json.dumps(row) + "\n")
 
 
 def collect(folder: Path) -> None:
     """Write the result file from its parts, and its tables into the notes."""
-    result = {
+    result: dict[str, Any] = {
         "mask": MASK.as_dict(),
         "side": SIDE,
         "kspace": "simulated from magnitude images, noise-free",
         "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
         "n_parameters": {
             name: sum(p.numel() for p in new_model("dncn" if name == "dncn" else "unrolled").parameters())
-            for name in ("unrolled", "equilibrium", "dncn")
+            for name in ("unrolled", "far", "equilibrium", "dncn")
         },
         "cost": {name: cost_of(name, folder) for name in TRAINING},
         "software": software_versions(),
     }
     for group, names in (("sources", SOURCES), ("targets", TARGETS)):
         result[group] = {name: json.loads((folder / f"judged-{name}.json").read_text()) for name in names}
+    for name in SOURCES:
+        before = json.loads((folder / f"judged-far-{name}.json").read_text())
+        result["sources"][name]["far"] = before["far"]
+        result["sources"][name]["thinned"]["far"] = before["thinned"]["far"]
     path = ROOT / "benchmarks" / "results" / "transfer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
@@ -304,7 +320,7 @@ def tables(result: dict[str, Any]) -> str:
     def cell(entry: dict[str, Any]) -> str:
         return f"{entry['psnr']:.2f} / {entry['ssim']:.3f}"
 
-    methods = ("zero-filling", "TV", "dncn", "unrolled", "equilibrium")
+    methods = ("zero-filling", "TV", "dncn", "unrolled", "far", "equilibrium")
     lines = ["| test split, PSNR (dB) / SSIM | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
     for name, row in result["sources"].items():
         cells = [cell(row[m]["scores"]["1T"] if "scores" in row[m] else row[m]) for m in methods]
@@ -314,7 +330,7 @@ def tables(result: dict[str, Any]) -> str:
     lines += ["", "| solved on from zero-filling | T | 2T | 8T | 30T | u-steps up to T | descending phases |"]
     lines.append("|---" * 7 + "|")
     for name, row in result["sources"].items():
-        for model in ("unrolled", "equilibrium"):
+        for model in ("unrolled", "far", "equilibrium"):
             few, whole = row["thinned"][model], row[model]
             cells = [f"{few['scores'][mark]['psnr']:.2f}" for mark in ("1T", "2T", "8T", "30T")]
             shares = [f"{100 * whole[key]:.1f} %" for key in ("u_steps", "descending")]
@@ -365,7 +381,7 @@ def main() -> None:
     adaptation.add_argument("target", choices=TARGETS)
     adaptation.add_argument("slices", type=int, choices=SIZES)
     judging = parts.add_parser("judge")
-    judging.add_argument("name", choices=SOURCES + TARGETS)
+    judging.add_argument("name", choices=[*SOURCES, *TARGETS, *(f"far-{name}" for name in SOURCES)])
     judging.add_argument("--thin", type=int, default=8, help="30 T on every so many-th slice")
     parts.add_parser("collect")
     arguments = parser.parse_args()
