@@ -88,7 +88,7 @@ def shrinkage_problem() -> GroupShrinkage:
 def learned_problem(n_samples: int = 2, seed: int = 0) -> tuple[Reconstruction, Tensor]:
     """Return a reconstruction with random weights and its zero-filled start."""
     generator = torch.Generator().manual_seed(seed)
-    regularizer = Regularizer(FeatureExtractor(4, 2, start="random", seed=seed), Adapter(4, weight=0.5)).double()
+    regularizer = Regularizer(FeatureExtractor(4, 2, start="random", seed=seed), Adapter(4, weight=0.47)).double()
     image = torch.randn(n_samples, SIDE, SIDE, dtype=torch.complex128, generator=generator)
     physics = CartesianMRI(cartesian_mask(SIDE, 0.5, seed=seed))
     y = physics.A(image)

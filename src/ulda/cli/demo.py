@@ -37,7 +37,6 @@ def demo(
     """
     start = time.perf_counter()
     set_threads(threads)
-    out.mkdir(parents=True, exist_ok=True)
     from ulda.data import demo as demo_domain
     from ulda.data.atomic import atomic_output
     from ulda.evaluation.assessment import assess
@@ -46,6 +45,7 @@ def demo(
     knee = demo_domain("knee")
     mask = cartesian_mask(knee.shape[knee.header.phase_axis], ratio, seed=seed)
     adaptation = _adapt(base, knee, mask, slices, steps, seed)
+    out.mkdir(parents=True, exist_ok=True)
     adaptation.save(out / "knee-adapter", overwrite=True)
     test = knee.select(split="test")
     with progress_bar("comparing") as advance:
