@@ -38,6 +38,7 @@ from ulda.training.history import Progress
 from ulda.training.loop import Task, fit
 from ulda.training.network import UNADAPTED
 from ulda.training.settings import Settings
+from ulda.training.slices import normalised_images
 from ulda.training.supervised import supervised_loss
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,15 +93,12 @@ def domain(name: str, folder: Path) -> Domain:
     return Domain.open(path)
 
 
-def stack(selection: Domain) -> Tensor:
-    """Return all slices, each with peak 1, as one tensor."""
-    return torch.stack([image / image.abs().max() for image in selection.images()])
-
-
 def source_task(name: str, folder: Path) -> Task:
     """Return the training and validation slices of a source."""
     slices = domain(name, folder)
-    return Task(name, stack(slices.select(split="train")), [MASK], stack(slices.select(split="val")))
+    return Task(
+        name, normalised_images(slices.select(split="train")), [MASK], normalised_images(slices.select(split="val"))
+    )
 
 
 def new_model(name: str) -> nn.Module:
@@ -113,19 +111,14 @@ def trained(name: str, folder: Path, report: Callable[[Progress], None] | None =
     model = trained(STARTS_FROM[name], folder) if name in STARTS_FROM else new_model(name)
     tasks = [source_task(source, folder) for source in SOURCES]
     loss = supervised_loss if name == "dncn" else None
-    learns = is_step_size if name == "equilibrium" else is_any
-    fit(model, tasks, TRAINING[name], loss=loss, trainable=learns, folder=folder / name, report=report)
+    only: dict[str, Any] = {"trainable": is_step_size} if name == "equilibrium" else {}
+    fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report, **only)
     return model
 
 
 def is_step_size(name: str) -> bool:
     """Tell whether a parameter is a step size: those do not change the objective."""
     return name.startswith("steps.")
-
-
-def is_any(name: str) -> bool:
-    """Admit every parameter."""
-    return bool(name)
 
 
 def train(name: str, folder: Path) -> None:
@@ -221,7 +214,7 @@ def judge_source(name: str, folder: Path, thin: int) -> dict[str, Any]:
     assert isinstance(equilibrium, ULDA)
     T = equilibrium.architecture.phases
     test = domain(name, folder).select(split="test")
-    images = stack(test)
+    images = normalised_images(test)
     few = images[::thin]
     marks = (T, 2 * T, 8 * T, 30 * T)
     return {
@@ -247,7 +240,7 @@ def judge_target(name: str, folder: Path) -> dict[str, Any]:
     equilibrium.add_domain(UNADAPTED)
     T = equilibrium.architecture.phases
     test = domain(name, folder).select(split="test")
-    images, subjects = stack(test), list(test.subjects)
+    images, subjects = normalised_images(test), list(test.subjects)
     row: dict[str, Any] = {
         "subjects": subjects,
         "data": test.fingerprint(),
@@ -273,7 +266,7 @@ def judge_round(name: str, folder: Path, thin: int) -> dict[str, Any]:
     """Measure the equilibrium model before its last round, with the same objective but other step sizes."""
     model = trained("far", folder)
     assert isinstance(model, ULDA)
-    T, images = model.architecture.phases, stack(domain(name, folder).select(split="test"))
+    T, images = model.architecture.phases, normalised_images(domain(name, folder).select(split="test"))
     marks = (T, 2 * T, 8 * T, 30 * T)
     return {"far": solve(model, name, images, (T,)), "thinned": {"far": solve(model, name, images[::thin], marks)}}
 

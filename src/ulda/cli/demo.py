@@ -39,6 +39,7 @@ def demo(
     set_threads(threads)
     from ulda.data import demo as demo_domain
     from ulda.data.atomic import atomic_output
+    from ulda.evaluation import save_panel
     from ulda.evaluation.assessment import assess
     from ulda.physics import cartesian_mask
 
@@ -52,7 +53,7 @@ def demo(
         assessment = assess(adaptation.model, test, mask, progress=advance)
     certified = _certify(adaptation.model, test, mask, out)
     for index in range(0, len(test), 2):
-        _picture(assessment, index, out)
+        save_panel(assessment.comparison, index, out / f"knee-{index:02}.png")
     assessment.save_scores(out / "scores.csv", overwrite=True)
     result = assessment.as_dict() | {
         "domain": knee.name,
@@ -91,17 +92,15 @@ def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: i
 
 def _certify(model: ULDA, test: Domain, mask: Mask, out: Path) -> dict[str, Any]:
     """Reconstruct three slices, write them with their certificate, replay it, and draw what the phases did."""
-    import torch
-
     from ulda.api import reconstruct
     from ulda.evaluation import save_curves
     from ulda.evaluation.histories import gradient_curves, objective_curves
     from ulda.evaluation.learned import psnr_per_phase
     from ulda.physics import CartesianMRI
     from ulda.solvers import verify_output
+    from ulda.training.slices import normalised_images
 
-    few = test.take(range(0, len(test), max(1, len(test) // 3)))
-    images = torch.stack([image / image.abs().max() for image in few.images()])
+    images = normalised_images(test.take(range(0, len(test), max(1, len(test) // 3))))
     physics = CartesianMRI(mask, test.header.phase_axis)
     y = physics.A(images)
     result = reconstruct(model, y, physics)
@@ -123,12 +122,6 @@ def _certify(model: ULDA, test: Domain, mask: Mask, out: Path) -> dict[str, Any]
         "every_step_descended": all(s["every_step_descended"] for s in result.certificate["samples"]),
         "u_steps": result.trace.accepted_fraction(),
     }
-
-
-def _picture(assessment: Assessment, index: int, out: Path) -> None:
-    from ulda.evaluation import save_panel
-
-    save_panel(assessment.comparison, index, out / f"knee-{index:02}.png")
 
 
 def _wins(assessment: Assessment) -> bool:
