@@ -2,10 +2,10 @@
 
 Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py --folder runs/transfer train unrolled       # then persistent, far, equilibrium
+    python benchmarks/transfer.py --folder runs/transfer train start          # then unrolled, equilibrium
     python benchmarks/transfer.py --folder runs/transfer train dncn
     python benchmarks/transfer.py --folder runs/transfer adapt cardiac 5      # and 40, and knee
-    python benchmarks/transfer.py --folder runs/transfer judge brain          # and far-brain, and every other domain
+    python benchmarks/transfer.py --folder runs/transfer judge brain          # and every other domain
     python benchmarks/transfer.py --folder runs/transfer collect
 
 It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights. ``collect`` writes
@@ -57,31 +57,20 @@ COMMON: dict[str, Any] = {
     "checkpoint_every": 25,
 }
 TRAINING = {
-    "unrolled": Settings(**COMMON, phases=(7, 11, 15)),
-    "persistent": Settings(  # the regulariser: its solutions become good, too
-        **COMMON | {"steps": 400, "learning_rate": 3e-3},
+    "start": Settings(**COMMON, phases=(7, 11, 15)),
+    "unrolled": Settings(**COMMON | {"steps": 800, "seed": 1}),
+    "equilibrium": Settings(  # its solutions become good, too; most steps still begin at zero-filling
+        **COMMON | {"steps": 400, "learning_rate": 3e-3, "seed": 2},
         lower_level="equilibrium",
         chains_after=0.0,
-        restart=0.4,
-        longest_rollout=10,
-        penalty_weight=0.03,
-    ),
-    "far": Settings(  # the same, far beyond T
-        **COMMON | {"steps": 300, "learning_rate": 3e-3},
-        lower_level="equilibrium",
-        chains_after=0.0,
-        restart=0.35,
+        restart=0.6,
         longest_rollout=60,
         penalty_weight=0.1,
-        seed=1,
     ),
-    "equilibrium": Settings(  # the step sizes alone, so that T phases get close to the solutions, which stay
-        **COMMON | {"steps": 120, "learning_rate": 6e-3, "validate_every": 40, "seed": 2}
-    ),
-    "dncn": Settings(**COMMON | {"steps": 1720, "learning_rate": 1e-3}),
+    "dncn": Settings(**COMMON | {"steps": 2100, "learning_rate": 1e-3}),
 }
-STARTS_FROM = {"persistent": "unrolled", "far": "persistent", "equilibrium": "far"}
-"""The equilibrium model goes on from the unrolled one in three rounds: 1720 steps in all, as many as DnCn takes."""
+STARTS_FROM = {"unrolled": "start", "equilibrium": "unrolled"}
+"""The equilibrium model goes on from the unrolled one: 2100 steps in all, as many as DnCn takes."""
 
 
 def domain(name: str, folder: Path) -> Domain:
@@ -111,14 +100,8 @@ def trained(name: str, folder: Path, report: Callable[[Progress], None] | None =
     model = trained(STARTS_FROM[name], folder) if name in STARTS_FROM else new_model(name)
     tasks = [source_task(source, folder) for source in SOURCES]
     loss = supervised_loss if name == "dncn" else None
-    only: dict[str, Any] = {"trainable": is_step_size} if name == "equilibrium" else {}
-    fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report, **only)
+    fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report)
     return model
-
-
-def is_step_size(name: str) -> bool:
-    """Tell whether a parameter is a step size: those do not change the objective."""
-    return name.startswith("steps.")
 
 
 def train(name: str, folder: Path) -> None:
@@ -262,21 +245,9 @@ def judge_target(name: str, folder: Path) -> dict[str, Any]:
     return row
 
 
-def judge_round(name: str, folder: Path, thin: int) -> dict[str, Any]:
-    """Measure the equilibrium model before its last round, with the same objective but other step sizes."""
-    model = trained("far", folder)
-    assert isinstance(model, ULDA)
-    T, images = model.architecture.phases, normalised_images(domain(name, folder).select(split="test"))
-    marks = (T, 2 * T, 8 * T, 30 * T)
-    return {"far": solve(model, name, images, (T,)), "thinned": {"far": solve(model, name, images[::thin], marks)}}
-
-
 def judge(name: str, folder: Path, thin: int) -> None:
-    """Judge one domain, or one round, and write its part of the results."""
-    if name.startswith("far-"):
-        row = judge_round(name.removeprefix("far-"), folder, thin)
-    else:
-        row = judge_source(name, folder, thin) if name in SOURCES else judge_target(name, folder)
+    """Judge one domain and write its part of the results."""
+    row = judge_source(name, folder, thin) if name in SOURCES else judge_target(name, folder)
     print(name, summary(row), flush=True)
     (folder / f"judged-{name}.json").write_text(json.dumps(row) + "\n")
 
@@ -290,17 +261,13 @@ def collect(folder: Path) -> None:
         "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
         "n_parameters": {
             name: sum(p.numel() for p in new_model("dncn" if name == "dncn" else "unrolled").parameters())
-            for name in ("unrolled", "far", "equilibrium", "dncn")
+            for name in ("unrolled", "equilibrium", "dncn")
         },
         "cost": {name: cost_of(name, folder) for name in TRAINING},
         "software": software_versions(),
     }
     for group, names in (("sources", SOURCES), ("targets", TARGETS)):
         result[group] = {name: json.loads((folder / f"judged-{name}.json").read_text()) for name in names}
-    for name in SOURCES:
-        before = json.loads((folder / f"judged-far-{name}.json").read_text())
-        result["sources"][name]["far"] = before["far"]
-        result["sources"][name]["thinned"]["far"] = before["thinned"]["far"]
     path = ROOT / "benchmarks" / "results" / "transfer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
@@ -313,7 +280,7 @@ def tables(result: dict[str, Any]) -> str:
     def cell(entry: dict[str, Any]) -> str:
         return f"{entry['psnr']:.2f} / {entry['ssim']:.3f}"
 
-    methods = ("zero-filling", "TV", "dncn", "unrolled", "far", "equilibrium")
+    methods = ("zero-filling", "TV", "dncn", "unrolled", "equilibrium")
     lines = ["| test split, PSNR (dB) / SSIM | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
     for name, row in result["sources"].items():
         cells = [cell(row[m]["scores"]["1T"] if "scores" in row[m] else row[m]) for m in methods]
@@ -323,7 +290,7 @@ def tables(result: dict[str, Any]) -> str:
     lines += ["", "| solved on from zero-filling | T | 2T | 8T | 30T | u-steps up to T | descending phases |"]
     lines.append("|---" * 7 + "|")
     for name, row in result["sources"].items():
-        for model in ("unrolled", "far", "equilibrium"):
+        for model in ("unrolled", "equilibrium"):
             few, whole = row["thinned"][model], row[model]
             cells = [f"{few['scores'][mark]['psnr']:.2f}" for mark in ("1T", "2T", "8T", "30T")]
             shares = [f"{100 * whole[key]:.1f} %" for key in ("u_steps", "descending")]
@@ -374,7 +341,7 @@ def main() -> None:
     adaptation.add_argument("target", choices=TARGETS)
     adaptation.add_argument("slices", type=int, choices=SIZES)
     judging = parts.add_parser("judge")
-    judging.add_argument("name", choices=[*SOURCES, *TARGETS, *(f"far-{name}" for name in SOURCES)])
+    judging.add_argument("name", choices=[*SOURCES, *TARGETS])
     judging.add_argument("--thin", type=int, default=8, help="30 T on every so many-th slice")
     parts.add_parser("collect")
     arguments = parser.parse_args()

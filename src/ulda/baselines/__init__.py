@@ -1,9 +1,50 @@
 """The methods `ulda` is compared with, behind one interface: ``x_hat = method(y, physics)``."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ulda.baselines.base import Method
-from ulda.baselines.dncn import DnCn
 from ulda.baselines.total_variation import TotalVariation
 from ulda.baselines.wavelet import Wavelet
 from ulda.baselines.zero_filled import ZeroFilled
 
-__all__ = ["DnCn", "Method", "TotalVariation", "Wavelet", "ZeroFilled"]
+if TYPE_CHECKING:
+    from ulda.baselines.budget import Budget, Spent
+    from ulda.baselines.dncn import DnCn
+    from ulda.baselines.registry import METHODS, load_method, method_class
+    from ulda.baselines.trainable import TrainableMethod, Training
+
+__all__ = [
+    "METHODS",
+    "Budget",
+    "DnCn",
+    "Method",
+    "Spent",
+    "TotalVariation",
+    "TrainableMethod",
+    "Training",
+    "Wavelet",
+    "ZeroFilled",
+    "load_method",
+    "method_class",
+]
+
+# the learned methods are trained by `ulda.training`, which takes its metrics from a room that imports this one
+_LATER = {
+    "Budget": "budget",
+    "Spent": "budget",
+    "DnCn": "dncn",
+    "METHODS": "registry",
+    "load_method": "registry",
+    "method_class": "registry",
+    "TrainableMethod": "trainable",
+    "Training": "trainable",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

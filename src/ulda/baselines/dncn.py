@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.physics import normalise_measurement
-
-if TYPE_CHECKING:
-    from ulda.physics import Physics
+from ulda.models.regularizer import stacked, unstacked
+from ulda.physics import Physics, normalise_measurement
 
 _SLOPE = 0.01  # of the leaky ReLU, below zero
 
 
-class DnCn(nn.Module):
+class DnCn(TrainableMethod):
     """A cascade of denoisers, each followed by data consistency; D5C5 with the default sizes.
 
     A cascade is ``x <- D(x + net(x))``: the network sees the real and the imaginary part as two channels and predicts
@@ -31,6 +31,8 @@ class DnCn(nn.Module):
         Convolutions per cascade.
     cascades
         The number of cascades.
+    sources
+        The source domains; the network is the same for all.
     seed
         Seed of the start: He initialisation; the last layer of a cascade starts at zero, so that an untrained network
         returns the zero-filled image.
@@ -41,15 +43,24 @@ class DnCn(nn.Module):
     >>> from ulda.baselines import DnCn
     >>> from ulda.physics import CartesianMRI, cartesian_mask
     >>> model = DnCn()
-    >>> sum(parameter.numel() for parameter in model.parameters())
+    >>> model.n_parameters
     144650
     >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
     >>> model(physics.A(torch.ones(2, 32, 32, dtype=torch.complex64)), physics).shape
     torch.Size([2, 32, 32])
     """
 
-    def __init__(self, filters: int = 32, layers: int = 5, cascades: int = 5, *, seed: int = 0) -> None:
-        super().__init__()
+    name: ClassVar[str] = "dncn"
+    title: ClassVar[str] = "DnCn"
+    citation: ClassVar[str] = (
+        "Schlemper et al. 2018, A deep cascade of convolutional neural networks for dynamic MR image reconstruction, "
+        "IEEE TMI 37(2)"
+    )
+
+    def __init__(
+        self, filters: int = 32, layers: int = 5, cascades: int = 5, *, sources: Sequence[str] = (), seed: int = 0
+    ) -> None:
+        super().__init__(sources, {"filters": filters, "layers": layers, "cascades": cascades})
         if min(filters, cascades) < 1 or layers < 2:
             raise UldaError(
                 "DnCn needs at least 1 filter, 2 layers and 1 cascade, "
@@ -59,18 +70,10 @@ class DnCn(nn.Module):
         self.cascades = nn.ModuleList(_denoiser(filters, layers, generator) for _ in range(cascades))
 
     def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:  # noqa: ARG002
-        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale.
-
-        Parameters
-        ----------
-        y, physics
-            The measurements and their operator, of norm at most 1.
-        domain
-            Not used; there so that the network can stand in for `ulda.training.ULDA`.
-        """
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``; the domain makes no difference."""
         scaled, x, peak = normalise_measurement(y, physics)
         for denoiser in self.cascades:
-            x = data_consistency(x + _as_complex(denoiser(_as_channels(x))), scaled, physics)
+            x = data_consistency(x + unstacked(denoiser(stacked(x))), scaled, physics)
         return x * peak
 
 
@@ -95,12 +98,3 @@ def _denoiser(filters: int, layers: int, generator: torch.Generator) -> nn.Seque
         modules += [layer, nn.LeakyReLU(_SLOPE, inplace=True)]
     nn.init.zeros_(layer.weight)
     return nn.Sequential(*modules[:-1])
-
-
-def _as_channels(x: Tensor) -> Tensor:
-    """Return ``(n, H, W)`` as channels ``(n, 2, H, W)`` in channels-last memory, which complex numbers have already."""
-    return torch.view_as_real(x).movedim(-1, -3)
-
-
-def _as_complex(channels: Tensor) -> Tensor:
-    return torch.view_as_complex(channels.movedim(-3, -1).contiguous())

@@ -59,7 +59,7 @@ def save_base(model: ULDA, folder: str | Path, card: dict[str, Any] | None = Non
         "n_parameters": sum(p.numel() for p in _base_parameters(model).values()),
         "card": card or {},
     }
-    _write(Path(folder), "model", _base_parameters(model), facts, overwrite)
+    write_tensors(Path(folder), "model", _base_parameters(model), facts, overwrite)
 
 
 def load_base(folder: str | Path) -> ULDA:
@@ -70,7 +70,7 @@ def load_base(folder: str | Path) -> ULDA:
         model = ULDA(Architecture(**facts["architecture"]), facts["domains"])
     except (TypeError, KeyError) as error:
         raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error
-    _restore(model, folder / "model.safetensors", facts)
+    restore_tensors(model, folder / "model.safetensors", facts)
     if base_fingerprint(model) != facts.get("fingerprint"):
         raise UldaError(f"the weights in {folder.name} are not those model.json was written for")
     return model
@@ -102,7 +102,7 @@ def save_adapter(
         "base": base_fingerprint(model),
         "domain": domain,
     }
-    _write(
+    write_tensors(
         Path(folder), "adapter", dict(_adapter_of(model, domain).named_parameters()), header | (facts or {}), overwrite
     )
 
@@ -118,7 +118,7 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         )
     domain = str(facts["domain"])
     model.add_domain(domain)
-    _restore(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
+    restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
 
 
@@ -147,7 +147,8 @@ def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:
     return nn.ModuleDict({"adapter": model.adapters[domain], "steps": model.steps[domain]})
 
 
-def _write(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str, Any], overwrite: bool) -> None:
+def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str, Any], overwrite: bool) -> None:
+    """Write ``STEM.safetensors``, and ``STEM.json`` with the facts and the fingerprint of the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_output(folder / f"{stem}.safetensors", overwrite=overwrite) as temporary:
@@ -157,7 +158,7 @@ def _write(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str,
         temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def _restore(module: nn.Module, path: Path, facts: dict[str, Any]) -> None:
+def restore_tensors(module: nn.Module, path: Path, facts: dict[str, Any]) -> None:
     """Read weights into a module; files of earlier versions do not name their weights by fingerprint."""
     try:
         tensors = load_file(path)

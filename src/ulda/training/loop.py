@@ -365,7 +365,7 @@ def learning_rate(settings: Settings, step: int) -> float:
 def rate_factor(name: str, settings: Settings) -> float:
     """Return by what the learning rate of a parameter is multiplied."""
     factors = {"steps": settings.step_size_rate, "adapters": settings.adapter_rate}
-    return factors.get(name.partition(".")[0], 1.0)
+    return next((factors[part] for part in name.split(".") if part in factors), 1.0)
 
 
 def phases_at(model: ULDA, settings: Settings, step: int) -> int:

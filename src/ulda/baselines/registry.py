@@ -1,0 +1,43 @@
+"""The learned methods by name. A new one is a file in this folder and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from ulda.baselines.trainable import FORMAT, TrainableMethod
+from ulda.errors import UldaError
+from ulda.training.files import read_facts
+
+METHODS = {
+    "ulda": "universal:UniversalLDA",
+    "lda": "lda:LDA",
+    "dncn": "dncn:DnCn",
+    "unet": "unet:UNet",
+    "umri": "umri:UMRI",
+    "meta": "meta:Meta",
+    "humus": "humus:HUMUSNet",
+}
+"""Where each class is: its module in this folder, and its name."""
+
+
+def method_class(name: str) -> type[TrainableMethod]:
+    """Return a learned method by its name.
+
+    Examples
+    --------
+    >>> method_class("dncn").title
+    'DnCn'
+    """
+    if name not in METHODS:
+        raise UldaError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
+    module, _, attribute = METHODS[name].partition(":")
+    found = getattr(import_module(f"ulda.baselines.{module}"), attribute)
+    assert issubclass(found, TrainableMethod)
+    return found
+
+
+def load_method(folder: str | Path) -> TrainableMethod:
+    """Read a method from the folder that its `save` wrote, whichever it is."""
+    name = read_facts(Path(folder) / "model.json", FORMAT).get("method")
+    return method_class(str(name)).load(folder)

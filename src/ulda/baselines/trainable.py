@@ -1,0 +1,261 @@
+"""The interface of all learned methods, ours among them: fit, adapt, save, load, on equal terms."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+import ulda
+from ulda.baselines.base import Method
+from ulda.baselines.budget import Budget, Spent
+from ulda.data.atomic import atomic_output
+from ulda.errors import UldaError
+from ulda.physics import Physics
+from ulda.training.files import read_facts, restore_tensors, write_tensors
+from ulda.training.history import Progress, Report, total_seconds
+from ulda.training.loop import Batch, Task, fit
+from ulda.training.settings import Settings
+from ulda.training.supervised import supervised_loss
+
+FORMAT = "ulda-method"
+_TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training leaves beside the parameters.
+
+    Attributes
+    ----------
+    history
+        The rows of its log.
+    spent
+        Steps, slices and time.
+    """
+
+    history: list[Progress]
+    spent: Spent
+
+
+class TrainableMethod(nn.Module, Method):
+    """A reconstruction network: ``x_hat = method(y, physics)``.
+
+    A subclass implements `forward`. It says in `is_adapted` which parameters learn in an adaptation, and makes those of
+    a new domain in `add_domain`, where it has any; it changes `loss` or `train_stages` where its training differs from
+    the supervised one. The constructor takes ``sources`` and ``seed`` and its sizes, all by keyword, and hands `sizes`
+    on, from which `load` builds it again.
+
+    Parameters
+    ----------
+    sources
+        The source domains.
+    sizes
+        The arguments of the constructor, other than the sources and the seed.
+
+    Attributes
+    ----------
+    sources
+        The source domains.
+    domain
+        The domain that is used where none is named; None without one.
+    sizes
+        As above.
+    """
+
+    title: ClassVar[str]
+    """The name that stands in tables for people."""
+    citation: ClassVar[str]
+    """Authors, year and where it was published."""
+    adapts: ClassVar[str] = "all parameters, at a lower rate"
+    """What learns in an adaptation, in words."""
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
+    """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4}
+    """Settings of an adaptation."""
+
+    def __init__(self, sources: Sequence[str] = (), sizes: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.sources: tuple[str, ...] = tuple(sources)
+        self.domain: str | None = None
+        self.sizes = dict(sizes or {})
+
+    def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale.
+
+        Parameters
+        ----------
+        y, physics
+            The measurements and their operator.
+        domain
+            Whose parameters to use, where a method has some per domain; `self.domain` if None.
+        """
+        raise NotImplementedError
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of real parameters."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def n_trainable(self, adapt: bool = False) -> int:
+        """Return how many parameters learn in a training, or in an adaptation to one new domain."""
+        if not adapt:
+            return self.n_parameters
+        probe, domain = copy.deepcopy(self), "a new domain"
+        probe.add_domain(domain)
+        return sum(p.numel() for name, p in probe.named_parameters() if probe.is_adapted(name, domain))
+
+    def add_domain(self, name: str) -> None:
+        """Make the parameters of a new domain, where the method has some per domain."""
+
+    def is_adapted(self, parameter: str, domain: str) -> bool:  # noqa: ARG002
+        """Tell whether a parameter learns in an adaptation to a domain; the others stay bit-identical."""
+        return True
+
+    def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+        """Return the loss of one batch, and the images without gradient."""
+        return supervised_loss(self, task, batch, settings, step)
+
+    def train_stages(
+        self, tasks: Sequence[Task], settings: Settings, folder: Path | None, report: Report | None
+    ) -> tuple[list[Progress], dict[str, int]]:
+        """Train with settings; return the log, and the steps of networks that only help, by their name."""
+        return fit(self, tasks, settings, loss=_loss, folder=folder, report=report), {}
+
+    def fit(
+        self,
+        tasks: Sequence[Task],
+        budget: Budget,
+        *,
+        seed: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+        report: Report | None = None,
+    ) -> Training:
+        """Train on the sources.
+
+        Parameters
+        ----------
+        tasks
+            The slices and masks of the source domains.
+        budget
+            What the training may spend.
+        seed
+            Seed of the batches.
+        changes
+            Settings in place of `training_defaults`.
+        folder
+            Where the checkpoint and the log go; a training found there is continued.
+        report
+            Called after each step.
+        """
+        for task in tasks:
+            if task.domain not in self.sources:
+                known = ", ".join(self.sources) or "none"
+                raise UldaError(f"{task.domain} is not a source of this {self.title}; its sources are: {known}")
+        given = {**self.training_defaults, **(changes or {}), "seed": seed}
+        budget = self._settle(tasks, budget, given, folder)
+        settings = _settings(given, budget)
+        history, extra_steps = self.train_stages(tasks, settings, folder, report)
+        return Training(history, _spent(budget, history, extra_steps))
+
+    def adapt(
+        self,
+        task: Task,
+        budget: Budget,
+        *,
+        seed: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+        report: Report | None = None,
+    ) -> Training:
+        """Adapt to a new domain, in place, and make it the one that is used.
+
+        It ends with the parameters of the best validation, where the task has validation slices; the start takes part.
+        The parameters are as for `fit`.
+        """
+        self.add_domain(task.domain)
+        given = {**self.adaptation_defaults, **(changes or {}), "seed": seed}
+        if budget.steps is None:
+            raise UldaError("an adaptation is given its number of steps")
+        given.setdefault("validate_every", max(1, budget.steps // 8))
+        history = fit(
+            self,
+            [task],
+            _settings(given, budget),
+            loss=_loss,
+            trainable=lambda name: self.is_adapted(name, task.domain),
+            folder=folder,
+            report=report,
+            keep_best=len(task.validation) > 0,
+        )
+        self.domain = task.domain
+        return Training(history, _spent(budget, history, {}))
+
+    def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
+        """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""
+        header = {
+            "format": FORMAT,
+            "version": 1,
+            "ulda": ulda.__version__,
+            "method": self.name,
+            "sizes": self.sizes,
+            "sources": list(self.sources),
+            "domain": self.domain,
+            "n_parameters": self.n_parameters,
+            "facts": dict(facts or {}),
+        }
+        write_tensors(Path(folder), "model", dict(self.named_parameters()), header, overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a model that `save` wrote."""
+        folder = Path(folder)
+        facts = read_facts(folder / "model.json", FORMAT)
+        if facts.get("method") != cls.name:
+            raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
+        try:
+            model = cls(sources=facts["sources"], **facts["sizes"])
+            if facts["domain"] is not None:
+                model.add_domain(facts["domain"])
+        except (TypeError, KeyError) as error:
+            raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error
+        model.domain = facts["domain"]
+        restore_tensors(model, folder / "model.safetensors", facts)
+        return model.eval()
+
+    def _settle(self, tasks: Sequence[Task], budget: Budget, given: dict[str, Any], folder: Path | None) -> Budget:
+        """Turn a time into steps by trying a few; a training that is continued keeps the number it began with."""
+        if budget.steps is not None:
+            return budget
+        place = None if folder is None else folder / "budget.json"
+        if place is not None and place.exists():
+            return Budget(**json.loads(place.read_text(encoding="utf-8")))
+        trial = _settings(
+            {**given, "validate_every": 0}, Budget.of_steps(_TIMED_STEPS, _TIMED_STEPS * budget.batch_size)
+        )
+        history, _ = copy.deepcopy(self).train_stages(tasks, trial, None, None)
+        budget = budget.settled(total_seconds(history) / _TIMED_STEPS)
+        if place is not None:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_output(place, overwrite=True) as temporary:
+                temporary.write_text(json.dumps(vars(budget)) + "\n", encoding="utf-8")
+        return budget
+
+
+def _loss(model: TrainableMethod, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+    return model.loss(task, batch, settings, step)
+
+
+def _settings(given: Mapping[str, Any], budget: Budget) -> Settings:
+    return Settings.model_validate({**given, "steps": budget.steps, "batch_size": budget.batch_size})
+
+
+def _spent(budget: Budget, history: Sequence[Progress], extra_steps: dict[str, int]) -> Spent:
+    steps = history[-1].step
+    return Spent(budget.equal, steps, steps * budget.batch_size, round(total_seconds(history), 2), extra_steps)
