@@ -100,13 +100,13 @@ class Regularizer(nn.Module):
 
 
 def stacked(x: Tensor) -> Tensor:
-    """View complex images ``(N, H, W)`` as real ones ``(N, 2, H, W)``; in memory they are channels-last already."""
-    return torch.view_as_real(x).permute(0, 3, 1, 2)
+    """View complex images ``(..., H, W)`` as real ones ``(..., 2, H, W)``, which are channels-last in memory already."""
+    return torch.view_as_real(x).movedim(-1, -3)
 
 
 def unstacked(x: Tensor) -> Tensor:
-    """Turn real images ``(N, 2, H, W)`` back into complex ones ``(N, H, W)``."""
-    return torch.view_as_complex(x.permute(0, 2, 3, 1).contiguous())
+    """Turn real images ``(..., 2, H, W)`` back into complex ones ``(..., H, W)``."""
+    return torch.view_as_complex(x.movedim(-3, -1).contiguous())
 
 
 def _smoothed_length(squares: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
