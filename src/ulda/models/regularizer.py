@@ -100,7 +100,7 @@ class Regularizer(nn.Module):
 
 
 def stacked(x: Tensor) -> Tensor:
-    """View complex images ``(..., H, W)`` as real ones ``(..., 2, H, W)``, which are channels-last in memory already."""
+    """View complex images ``(..., H, W)`` as real ones ``(..., 2, H, W)``, channels-last in memory already."""
     return torch.view_as_real(x).movedim(-1, -3)
 
 
