@@ -166,12 +166,13 @@ def measure_memory(size: Size, *, double_backward: bool = False, recompute: bool
     TrainingStep(Size(8, 1, 1, size.width), double_backward=double_backward, recompute=recompute)()
     step = TrainingStep(size, double_backward=double_backward, recompute=recompute)
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    before = memory_mb("VmRSS")
     step()
-    return {"peak": _status("VmHWM") - before}
+    return {"peak": memory_mb("VmHWM") - before}
 
 
-def _status(field: str) -> float:
+def memory_mb(field: str) -> float:
+    """Return a field of the process's status, such as VmRSS (resident) or VmHWM (its peak), in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 

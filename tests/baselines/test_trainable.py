@@ -1,0 +1,254 @@
+"""What every learned method promises, ours among them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.baselines.test_dncn import knee_task
+from tests.baselines.test_methods import coil_maps, images
+from ulda.baselines import METHODS, Budget, TrainableMethod, load_method, method_class
+from ulda.errors import UldaError
+from ulda.evaluation import psnr
+from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask
+from ulda.training.loop import Batch, Task, draw
+from ulda.training.settings import Settings
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ulda": {"width": 4, "depth": 2, "phases": 3},
+    "lda": {"width": 4, "depth": 2, "phases": 3},
+    "dncn": {"filters": 6, "layers": 3, "cascades": 2},
+    "unet": {"channels": 4, "pools": 2},
+    "umri": {"filters": 6, "layers": 3, "cascades": 2},
+    "meta": {"width": 4, "depth": 2, "phases": 3, "inner_steps": 2},
+    "humus": {},
+}
+every_method = pytest.mark.parametrize("name", METHODS)
+SOURCES = ("brain", "knee")
+SOLVERS = ("ulda", "lda", "meta")
+
+
+def small(name: str, sources: tuple[str, ...] = SOURCES, seed: int = 0) -> TrainableMethod:
+    """Return a small network whose weights are not those of a special start, such as layers of zeros."""
+    model = method_class(name)(sources=sources, seed=seed, **SMALL[name])
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # where a solver refuses steps that do not descend, strong noise would leave it none to accept
+            scale = 1e-4 if name in SOLVERS else 0.05 * float(parameter.abs().mean()) + 0.005
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+    model.domain = sources[0]
+    return model
+
+
+def knee(name: str = "knee", n: int = 2, size: int = 32) -> Task:
+    return replace(knee_task(n, size), domain=name)
+
+
+def weights(model: TrainableMethod) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def measured(shape: tuple[int, int], n: int = 3, coils: int = 0) -> tuple[Tensor, Physics]:
+    mask = cartesian_mask(shape[0], 0.4)
+    physics = MultiCoilMRI(mask, coil_maps(coils, *shape)) if coils else CartesianMRI(mask)
+    return physics.A(images(n, *shape)), physics
+
+
+@every_method
+@pytest.mark.parametrize("coils", [0, 3], ids=["one coil", "three coils"])
+@pytest.mark.parametrize("shape", [(32, 32), (33, 27), (40, 50)])
+def test_any_size(name: str, shape: tuple[int, int], coils: int) -> None:
+    y, physics = measured(shape, coils=coils)
+    with torch.no_grad():
+        x = small(name)(y, physics)
+    assert x.shape == (3, *shape)
+    assert x.dtype == torch.complex64
+    assert torch.isfinite(torch.view_as_real(x)).all()
+    assert (x - physics.A_adjoint(y)).norm() > 1e-3 * x.norm()
+
+
+@every_method
+def test_neither_scale_nor_batch_matters(name: str) -> None:
+    y, physics = measured((32, 32))
+    model = small(name)
+    with torch.no_grad():
+        together = model(y, physics)
+        torch.testing.assert_close(model(1e3 * y, physics) / 1e3, together, atol=1e-4, rtol=0)
+        torch.testing.assert_close(model(y[1:2], physics)[0], together[1], atol=1e-4, rtol=0)
+        assert torch.equal(model(y, physics), together)
+
+
+@every_method
+def test_the_seed_decides_and_nothing_else_is_drawn(name: str) -> None:
+    state = torch.get_rng_state()
+    make = method_class(name)
+    first, again, other = (make(sources=SOURCES, seed=seed, **SMALL[name]) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+
+
+@every_method
+def test_gradient_flows_to_every_parameter(name: str) -> None:
+    """Over the steps of a training that visits every domain, each parameter is reached by some loss."""
+    model = small(name)
+    tasks = [knee(source, size=32) for source in SOURCES]
+    settings, reached = Settings(batch_size=2), set()
+    for step in range(12):
+        model.zero_grad(set_to_none=True)
+        batch = draw(tasks, settings, step, {})
+        value, x = model.loss(tasks[batch.task], batch, settings, step)
+        value.backward()
+        assert not x.requires_grad
+        reached |= {n for n, p in model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())}
+    assert reached == set(weights(model))
+
+
+@every_method
+def test_training_is_deterministic_and_reports_what_it_spent(name: str) -> None:
+    tasks, found = [knee(source) for source in SOURCES], []
+    for _ in range(2):
+        model = method_class(name)(sources=SOURCES, seed=3, **SMALL[name])
+        before = weights(model)
+        training = model.fit(tasks, Budget.of_steps(4, slices=8), seed=5)
+        found.append(weights(model))
+        assert (training.spent.equal, training.spent.steps, training.spent.slices) == ("steps", 4, 8)
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
+    assert any(not torch.equal(found[0][key], before[key]) for key in before)
+
+
+@every_method
+def test_adaptation_leaves_the_frozen_parameters_bit_identical(name: str) -> None:
+    model = small(name)
+    model.domain = None
+    before = weights(model)
+    training = model.adapt(knee("hip"), Budget.of_steps(6, slices=12), seed=1)
+    assert model.domain == "hip"
+    assert training.spent.steps == 6
+    adapted = {key for key in weights(model) if model.is_adapted(key, "hip")}
+    assert sum(model.get_parameter(key).numel() for key in adapted) == small(name).n_trainable(adapt=True)
+    assert all(torch.equal(weights(model)[key], before[key]) for key in before if key not in adapted)
+    changed = [key for key in adapted if key not in before or not torch.equal(weights(model)[key], before[key])]
+    assert changed
+
+
+@every_method
+def test_an_adaptation_that_only_harms_ends_where_it_began(name: str) -> None:
+    task = replace(knee("hip"), validation=knee().images)
+    start = small(name)
+    start.add_domain("hip")
+    model = copy.deepcopy(start)
+    model.adapt(task, Budget.of_steps(2, slices=4), changes={"learning_rate": 0.3})
+    assert psnr_of(model, task) >= psnr_of(start, task)
+
+
+def psnr_of(model: TrainableMethod, task: Task) -> float:
+    physics = CartesianMRI(task.masks[0])
+    with torch.no_grad():
+        x = model(physics.A(task.images), physics, task.domain)
+    return float(psnr(x.abs(), task.images.abs(), data_range=1.0).mean())
+
+
+@every_method
+def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    y, physics = measured((33, 27))
+    model = small(name)
+    model.domain = None
+    model.adapt(knee("hip"), Budget.of_steps(2, slices=4))
+    model.save(tmp_path / "model", {"licence": "CC0"})
+    again = load_method(tmp_path / "model")
+    assert type(again) is type(model)
+    assert (again.sources, again.domain, again.n_parameters) == (SOURCES, "hip", model.n_parameters)
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "model.json"}
+    with torch.no_grad():
+        assert torch.equal(again(y, physics), model(y, physics))
+    with pytest.raises(UldaError, match=f"is a {name}, not a"):
+        method_class("dncn" if name != "dncn" else "unet").load(tmp_path / "model")
+
+
+@every_method
+def test_a_training_is_continued_bit_by_bit(name: str, tmp_path: Path) -> None:
+    tasks = [knee(source) for source in SOURCES]
+
+    def train(folder: Path, stop_after: int | None = None) -> dict[str, Tensor]:
+        model = method_class(name)(sources=SOURCES, **SMALL[name])
+        seen = iter(range(1000))
+
+        def report(_: object) -> None:
+            if next(seen) == stop_after:
+                raise RuntimeError("the power went out")
+
+        changes = {"checkpoint_every": 1}
+        if stop_after is None:
+            model.fit(tasks, Budget.of_steps(6, slices=12), changes=changes, folder=folder, report=report)
+        else:
+            with pytest.raises(RuntimeError, match="power"):
+                model.fit(tasks, Budget.of_steps(6, slices=12), changes=changes, folder=folder, report=report)
+        return weights(model)
+
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "broken", stop_after=3)
+    continued = train(tmp_path / "broken")
+    assert all(torch.equal(whole[key], continued[key]) for key in whole)
+
+
+@every_method
+def test_equal_wall_clock(name: str, tmp_path: Path) -> None:
+    """The number of steps is found by trying; a training that is continued keeps it."""
+    tasks = [knee(source) for source in SOURCES]
+    spent = [
+        method_class(name)(sources=SOURCES, **SMALL[name])
+        .fit(tasks, Budget.of_seconds(0.5, batch_size=2), folder=tmp_path)
+        .spent
+        for _ in range(2)
+    ]
+    assert spent[0].equal == "wall-clock"
+    assert spent[0].slices == 2 * spent[0].steps
+    assert spent[1].steps == spent[0].steps
+
+
+OVERFIT: dict[str, dict[str, Any]] = {}
+"""Sizes, steps and rates with which each method learns two slices by heart."""
+
+
+def overfit_cases() -> Iterator[Any]:
+    for name in METHODS:
+        yield pytest.param(name, OVERFIT.get(name, {}), id=name)
+
+
+def test_a_source_must_be_known() -> None:
+    with pytest.raises(UldaError, match="hip is not a source of this DnCn; its sources are: brain, knee"):
+        small("dncn").fit([knee("hip")], Budget.of_steps(1, slices=2))
+
+
+def test_a_wrong_name_lists_the_methods() -> None:
+    with pytest.raises(UldaError, match="there is no method 'dcnn'; there are: ulda, lda, dncn"):
+        method_class("dcnn")
+
+
+@pytest.mark.parametrize(("steps", "slices"), [(0, 0), (10, 5), (10, 25)])
+def test_a_budget_that_does_not_add_up(steps: int, slices: int) -> None:
+    with pytest.raises(UldaError, match="whole number of slices per step"):
+        Budget.of_steps(steps, slices)
+
+
+def test_a_budget_of_no_time() -> None:
+    with pytest.raises(UldaError, match="needs time and slices"):
+        Budget.of_seconds(0.0)
+
+
+def test_batches_of_one_domain_do_not_move_the_others() -> None:
+    """LDA has a net per domain: a step on one leaves the others alone."""
+    model = small("lda")
+    value, _ = model.loss(knee("brain"), Batch(0, (0, 1), 0), Settings(), 0)
+    value.backward()
+    touched = {n.split(".")[1] for n, p in model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())}
+    assert touched == {"brain"}
