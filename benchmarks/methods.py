@@ -1,6 +1,6 @@
 """Seconds and peak memory of all learned methods, per training step and per reconstructed slice, as ratios to UNet.
 
-Run: ``python -m benchmarks.methods [--json FILE] [--write docs/methods.md]``; `--write` replaces the table of that page.
+Run: ``python -m benchmarks.methods [--json FILE] [--write docs/methods.md]``; `--write` replaces the tables there.
 
 Every method with its default sizes and two source domains, one slice per step, one thread.
 
@@ -11,8 +11,8 @@ Time
     The methods take turns in one process per image size; the best of a few rounds counts, since other work on the
     machine can only add to it.
 Memory
-    The peak resident memory during the first full-size step, less what was resident right before it, in a process of its
-    own; a step on a small image has loaded the libraries by then.
+    The peak resident memory during the first full-size step, less what was resident right before it, in a process of
+    its own; a step on a small image has loaded the libraries by then.
 """
 
 from __future__ import annotations
@@ -168,15 +168,13 @@ def markdown(result: dict[str, Any]) -> str:
                 lines.append(f"| {entry['title']} | " + " | ".join(cells) + " |")
             cells = [f"{own[side]:.3g} {unit}" for side in result["sides"]]
             lines += [f"| {methods[PEER]['title']} itself | " + " | ".join(cells) + " |", ""]
-    ratios = [
-        methods[PEER]["training"][str(s)]["seconds"] / methods["ulda"]["training"][str(s)]["seconds"] for s in SIDES
-    ]
-    cells = ", ".join(f"{ratio:.2f} at {side} px" for side, ratio in zip(result["sides"], ratios, strict=True))
+    peer, ours = methods[PEER]["training"], methods["ulda"]["training"]
+    faster = ", ".join(f"{peer[side]['seconds'] / ours[side]['seconds']:.2f} at {side} px" for side in peer)
     facts = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
     loads = " and ".join(f"{load:.1f}" for load in result["load average"])
     lines += [
         f"The paper says that U-LDA trains 4 to 6 times faster than UNet, on a GPU. Here a step of U-LDA is this many "
-        f"times as fast as one of UNet: {cells}.",
+        f"times as fast as one of UNet: {faster}.",
         "",
         f"- Machine: {facts}; one thread; load average before and after: {loads}",
         "- One slice per step; default sizes: "
