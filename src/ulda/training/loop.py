@@ -364,7 +364,8 @@ def learning_rate(settings: Settings, step: int) -> float:
 
 def rate_factor(name: str, settings: Settings) -> float:
     """Return by what the learning rate of a parameter is multiplied."""
-    factors = {"steps": settings.step_size_rate, "adapters": settings.adapter_rate}
+    fast = settings.step_size_rate
+    factors = {"steps": fast, "task_weights": fast, "adapters": settings.adapter_rate}
     return next((factors[part] for part in name.split(".") if part in factors), 1.0)
 
 

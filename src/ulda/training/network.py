@@ -137,10 +137,7 @@ class ULDA(nn.Module):
 
     def add_domain(self, name: str, *, seed: int = 0) -> None:
         """Add an adapter and step sizes: the mean of those of the sources, or the untrained start."""
-        if not name or "." in name:
-            raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
-        if hasattr(nn.ModuleDict(), name):
-            raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")
+        check_domain_name(name)
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
         steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps)
@@ -156,23 +153,31 @@ class ULDA(nn.Module):
             raise UldaError(f"name a domain; the model has adapters for: {', '.join(self.domains) or 'none'}")
         return chosen
 
-    def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
-        """Return the regulariser of a domain; it shares the parameters of the model."""
+    def adapter(self, domain: str) -> Adapter:
+        """Return the adapter of a domain."""
         if domain not in self.adapters:
             known = ", ".join(self.domains) or "none"
             raise UldaError(f"the model has no adapter for the domain {domain!r}; it has: {known}")
         adapter = self.adapters[domain]
         assert isinstance(adapter, Adapter)
-        return Regularizer(self.extractor, adapter, recompute=recompute)
+        return adapter
+
+    def step_sizes(self, domain: str) -> dict[str, Tensor]:
+        """Return the step sizes of a domain, per phase."""
+        sizes: dict[str, Tensor] = self.steps[domain]()
+        return sizes
+
+    def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
+        """Return the regulariser of a domain; it shares the parameters of the model."""
+        return Regularizer(self.extractor, self.adapter(domain), recompute=recompute)
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""
-        adapter = self.adapters[domain]
-        assert isinstance(adapter, Adapter)
-        kernel = adapter.layer.kernel().detach()
+        kernel = self.adapter(domain).layer.kernel().detach()
         weight = float(kernel.norm()) / math.sqrt(kernel.shape[0])
         eps = self.architecture.eps_ratio * weight
-        steps = {name: sizes[-1:] if beyond else sizes for name, sizes in self.steps[domain]().items()}
+        found = self.step_sizes(domain)
+        steps: dict[str, Any] = {name: sizes[-1:] if beyond else sizes for name, sizes in found.items()}
         options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=self.architecture.phases, **steps)
         return replace(options, **changes)
 
@@ -237,6 +242,14 @@ class ULDA(nn.Module):
         problem = Reconstruction(physics, y, regularizer)
         start = physics.A_adjoint(y) if x0 is None else x0
         return elda(problem, start, options or self.options(domain), callback)
+
+
+def check_domain_name(name: str) -> None:
+    """Refuse a name that cannot be a key of an `nn.ModuleDict`."""
+    if not name or "." in name:
+        raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
+    if hasattr(nn.ModuleDict(), name):
+        raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")
 
 
 @torch.no_grad()

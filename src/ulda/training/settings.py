@@ -30,7 +30,7 @@ class Settings(BaseModel):
     warm_up
         Fraction of the steps in which the rate rises.
     step_size_rate
-        The step sizes learn this many times faster: they are few and far from their optimum.
+        The step sizes, and the weights of tasks, learn this many times faster: they are few and far from their optimum.
     adapter_rate
         The adapters learn this many times faster, that is slower: their weights are that much smaller.
     clip

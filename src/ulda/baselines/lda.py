@@ -1,0 +1,182 @@
+"""LDA: a learned regulariser per domain, minimised by the solver of this package (Chen et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ulda.baselines.budget import Budget
+from ulda.baselines.trainable import TrainableMethod, Training
+from ulda.errors import UldaError
+from ulda.physics import Physics
+from ulda.training.history import Report
+from ulda.training.loop import Batch, Task, step_loss, validate
+from ulda.training.network import ULDA, Architecture
+from ulda.training.settings import Settings
+
+_COMPARED_SLICES = 8
+"""On so many training slices of a new domain the nets of the sources are compared, at most."""
+
+
+class LDA(TrainableMethod):
+    """A regulariser and step sizes of its own for every domain; nothing is shared between them.
+
+    The features are ``depth`` complex convolutions with the smoothed ReLU between them. That is the network of
+    `ulda.training.ULDA` with one layer less and a single adapter as the last convolution, solved by the same algorithm
+    with the true gradient. A training divides its steps among the nets: a step sees one domain and moves its net only.
+
+    A new domain starts from a copy of the net of one source, the one that reconstructs the domain's training slices
+    best, and all of that copy is trained at a lower rate.
+
+    The publication takes the better one of two candidates in every phase and learns few step sizes; here the solver is
+    the one of this package (acceptance test, momentum, step sizes per phase), and a net starts as a filter bank.
+
+    Parameters
+    ----------
+    width
+        Complex channels of every convolution.
+    depth
+        Number of convolutions, at least 2.
+    kernel_size
+        The odd side of the kernels.
+    delta
+        Width of the smoothed ReLU.
+    phases
+        Iterations of the solver.
+    sources
+        The source domains; each has a net.
+    seed
+        Seed of the noise on the start, which is the same for all nets.
+
+    Attributes
+    ----------
+    nets
+        The net of each domain.
+    nearest
+        The source whose net a new domain starts from: the first one, until an adaptation has compared them.
+
+    Examples
+    --------
+    >>> model = LDA(sources=["brain", "prostate"])
+    >>> model.n_parameters, model.n_trainable(adapt=True)
+    (28344, 14172)
+    """
+
+    name: ClassVar[str] = "lda"
+    title: ClassVar[str] = "LDA"
+    citation: ClassVar[str] = (
+        "Chen, Liu, Ye and Zhang 2021, Learnable descent algorithm for nonsmooth nonconvex image reconstruction, "
+        "SIAM J. Imaging Sci. 14(4)"
+    )
+    adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
+
+    def __init__(
+        self,
+        *,
+        width: int = 16,
+        depth: int = 4,
+        kernel_size: int = 3,
+        delta: float = 0.1,
+        phases: int = 15,
+        sources: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        sizes = {"width": width, "depth": depth, "kernel_size": kernel_size, "delta": delta, "phases": phases}
+        super().__init__(sources, sizes)
+        self.architecture, self.seed = lda_architecture(width, depth, kernel_size, delta, phases), seed
+        self.nearest = self.sources[0] if self.sources else None
+        self.nets = nn.ModuleDict({source: self._untrained(source) for source in self.sources})
+
+    def net(self, domain: str | None = None) -> ULDA:
+        """Return the net of a domain; that of `self.domain` if None."""
+        chosen, known = domain or self.domain, ", ".join(self.nets) or "none"
+        if chosen is None:
+            raise UldaError(f"name a domain; this LDA has nets for: {known}")
+        if chosen not in self.nets:
+            raise UldaError(f"this LDA has no net for the domain {chosen!r}; it has nets for: {known}")
+        net = self.nets[chosen]
+        assert isinstance(net, ULDA)
+        return net
+
+    def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale."""
+        return self.net(domain)(y, physics)
+
+    def add_domain(self, name: str) -> None:
+        """Add a net: a copy of the nearest source's, or an untrained one without sources; a source keeps its own."""
+        if self.nearest is None:
+            self.nets[name] = self._untrained(name)
+        elif name not in self.sources:
+            net = copy.deepcopy(self.net(self.nearest))
+            net.add_domain(name)  # it starts from the mean of the sources of this net, which has one
+            del net.adapters[self.nearest], net.steps[self.nearest]
+            net.sources, net.domain = (name,), name
+            self.nets[name] = net
+
+    def is_adapted(self, parameter: str, domain: str) -> bool:
+        """All parameters of the domain's own net learn."""
+        return parameter.startswith(f"nets.{domain}.")
+
+    def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+        """Return the loss of one batch, and the images without gradient."""
+        return step_loss(self.net(task.domain), task, batch, settings, step)
+
+    def adapt(
+        self,
+        task: Task,
+        budget: Budget,
+        *,
+        seed: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+        report: Report | None = None,
+    ) -> Training:
+        """Adapt to a new domain, from the net of the nearest source; see `TrainableMethod.adapt`."""
+        if task.domain in self.sources:
+            raise UldaError(f"{task.domain} is a source of this LDA; give the new domain another name")
+        self.nearest = self.nearest_source(task)
+        return super().adapt(task, budget, seed=seed, changes=changes, folder=folder, report=report)
+
+    def nearest_source(self, task: Task) -> str | None:
+        """Return the source whose net reconstructs the training slices best, by their mean PSNR; None without one.
+
+        With many slices, up to 8 that are spread over them decide, measured with the mask that the task is judged with.
+        """
+        few = task.images[:: -(-len(task.images) // _COMPARED_SLICES)]
+        scores = validate(self, [replace(task, domain=source, validation=few) for source in self.sources])
+        return max(scores, key=lambda source: scores[source]["psnr"], default=None)
+
+    def _untrained(self, domain: str) -> ULDA:
+        net = ULDA(self.architecture, [domain], seed=self.seed)
+        net.domain = domain
+        return net
+
+
+def lda_architecture(
+    width: int, depth: int, kernel_size: int, delta: float, phases: int, *, weight_factor: float = 1.0
+) -> Architecture:
+    """Return the sizes of a net of `depth` convolutions, the last one linear: it has the part of the adapter.
+
+    Parameters
+    ----------
+    width, depth, kernel_size, delta, phases
+        As for `LDA`.
+    weight_factor
+        Multiplies the weight of the regulariser at the start.
+
+    Examples
+    --------
+    >>> lda_architecture(16, 4, 3, 0.1, 15).depth
+    3
+    """
+    if depth < 2:
+        raise UldaError(f"LDA needs at least 2 convolutions, the last one without activation, but its depth is {depth}")
+    sizes = Architecture(width=width, depth=depth - 1, kernel_size=kernel_size, delta=delta, phases=phases)
+    return replace(sizes, adapter_weight=weight_factor * sizes.adapter_weight)
