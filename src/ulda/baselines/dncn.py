@@ -14,7 +14,8 @@ from ulda.errors import UldaError
 from ulda.models.regularizer import stacked, unstacked
 from ulda.physics import Physics, normalise_measurement
 
-_SLOPE = 0.01  # of the leaky ReLU, below zero
+SLOPE = 0.01
+"""Of the leaky ReLU, below zero."""
 
 
 class DnCn(TrainableMethod):
@@ -63,18 +64,31 @@ class DnCn(TrainableMethod):
         super().__init__(sources, {"filters": filters, "layers": layers, "cascades": cascades})
         if min(filters, cascades) < 1 or layers < 2:
             raise UldaError(
-                "DnCn needs at least 1 filter, 2 layers and 1 cascade, "
+                f"{self.title} needs at least 1 filter, 2 layers and 1 cascade, "
                 f"but it is asked for {filters}, {layers} and {cascades}"
             )
         generator = torch.Generator().manual_seed(seed)
         self.cascades = nn.ModuleList(_denoiser(filters, layers, generator) for _ in range(cascades))
 
-    def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:  # noqa: ARG002
-        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``; the domain makes no difference."""
+    def forward(
+        self, y: Tensor, physics: Physics, domain: str | None = None, *, features: list[Tensor] | None = None
+    ) -> Tensor:
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``; the domain makes no difference.
+
+        The feature maps of all inner layers, ``(n, filters, H, W)``, are appended to `features`, where it is given.
+        """
         scaled, x, peak = normalise_measurement(y, physics)
-        for denoiser in self.cascades:
-            x = data_consistency(x + unstacked(denoiser(stacked(x))), scaled, physics)
+        for cascade in range(len(self.cascades)):
+            x = data_consistency(x + unstacked(self.denoise(stacked(x), cascade, domain, features)), scaled, physics)
         return x * peak
+
+    def denoise(self, x: Tensor, cascade: int, domain: str | None, features: list[Tensor] | None) -> Tensor:  # noqa: ARG002
+        """Return what the network of one cascade adds to ``(n, 2, H, W)``; `domain` and `features` as in `forward`."""
+        for layer in self.cascades[cascade]:  # type: ignore[attr-defined]
+            x = layer(x)
+            if features is not None and isinstance(layer, nn.LeakyReLU):
+                features.append(x)
+        return x
 
 
 def data_consistency(x: Tensor, y: Tensor, physics: Physics) -> Tensor:
@@ -92,9 +106,9 @@ def _denoiser(filters: int, layers: int, generator: torch.Generator) -> nn.Seque
     for n_in, n_out in pairwise(widths):
         # skip_init: nothing is drawn from the global generator
         layer = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 3, padding=1)
-        nn.init.kaiming_normal_(layer.weight, a=_SLOPE, generator=generator)
+        nn.init.kaiming_normal_(layer.weight, a=SLOPE, generator=generator)
         nn.init.zeros_(layer.bias)
         layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
-        modules += [layer, nn.LeakyReLU(_SLOPE, inplace=True)]
+        modules += [layer, nn.LeakyReLU(SLOPE, inplace=True)]
     nn.init.zeros_(layer.weight)
     return nn.Sequential(*modules[:-1])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from collections.abc import Callable
+
+from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics import CartesianMRI
@@ -12,19 +14,23 @@ from ulda.training.settings import Settings
 
 
 def supervised_loss(
-    model: nn.Module,
+    model: Callable[..., Tensor],
     task: Task,
     batch: Batch,
     settings: Settings,
     step: int,  # noqa: ARG001
+    *,
+    magnitude: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of one batch and its reconstructions ``(n, H, W)`` without gradient, for `fit`.
 
-    Measurements, scale and loss are those of `ulda.training.loop.step_loss`.
+    Measurements, scale and loss are those of `ulda.training.loop.step_loss`. With `magnitude` the references are the
+    magnitudes, for networks that return no phase.
     """
     if settings.lower_level != "unrolled":
         raise UldaError("a network without a lower level has no iterates to keep; set lower_level to unrolled")
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
     images = task.images[list(batch.index)]
     x = model(physics.A(images), physics, task.domain)
-    return reconstruction_loss(x, images, settings.ssim_weight).mean(), x.detach()
+    reference = images.abs() if magnitude else images
+    return reconstruction_loss(x, reference, settings.ssim_weight).mean(), x.detach()
