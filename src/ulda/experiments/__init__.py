@@ -1,0 +1,5 @@
+"""The paper's experiments as declarative files, run cell by cell."""
+
+from ulda.experiments.definition import Experiment, experiment_names, load_experiment
+
+__all__ = ["Experiment", "experiment_names", "load_experiment"]

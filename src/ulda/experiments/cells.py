@@ -1,0 +1,105 @@
+"""The cells of an experiment: each is one training, one adaptation or one classical method, and writes one JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ulda.data.atomic import atomic_output
+from ulda.errors import UldaError
+from ulda.experiments.definition import Experiment, Scale
+
+Kind = Literal["train", "adapt", "classical"]
+UNADAPTED_SIZE = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes
+    ----------
+    kind
+        ``train``: a method on all sources, tested on them. ``adapt``: a trained method on a target. ``classical``: a
+        method without training on one domain.
+    method
+        The name of the variant.
+    domain
+        The domain; empty for a training.
+    size, draw
+        The number of target slices, 0 for none: the method as the sources made it; and which draw of them.
+    """
+
+    kind: Kind
+    method: str
+    domain: str = ""
+    size: int = 0
+    draw: int = 0
+
+    @property
+    def key(self) -> str:
+        """A name for its file."""
+        if self.kind == "train":
+            return f"train-{self.method}"
+        if self.kind == "classical":
+            return f"classical-{self.method}-{self.domain}"
+        return f"adapt-{self.method}-{self.domain}-{self.size}-{self.draw}"
+
+    @property
+    def needs(self) -> str | None:
+        """The key of the cell that must be done before; None without one."""
+        return f"train-{self.method}" if self.kind == "adapt" else None
+
+
+def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
+    """Return all cells, the most telling first: every method with few slices before draws and large sizes."""
+    return list(_cells(experiment, scale))
+
+
+def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:
+    learned = [variant.name for variant in experiment.variants if variant.is_learned]
+    targets = [entry.name for entry in experiment.targets]
+    for variant in experiment.variants:
+        if not variant.is_learned:
+            for entry in (*experiment.sources, *experiment.targets):
+                yield Cell("classical", variant.name, entry.name)
+    for method in learned:
+        yield Cell("train", method)
+    for draw in range(scale.draws):
+        for size in (UNADAPTED_SIZE, *scale.sizes):
+            if size == UNADAPTED_SIZE and draw > 0:
+                continue
+            for method in learned:
+                for target in targets:
+                    yield Cell("adapt", method, target, size, draw)
+
+
+def write_cell(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
+    """Write what was found in a cell; half a file is never left behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_output(folder / f"{cell.key}.json", overwrite=True) as temporary:
+        temporary.write_text(json.dumps({"cell": asdict(cell)} | found, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the results in a folder of cells, or in one file that `pack` wrote, by their keys."""
+    if folder.is_file():
+        packed: dict[str, dict[str, Any]] = json.loads(folder.read_text(encoding="utf-8"))["cells"]
+        return packed
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and its cell is run again") from error
+    return found
+
+
+def pack(cells: dict[str, dict[str, Any]], path: Path, **facts: Any) -> None:
+    """Write all cells into one compact file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_output(path, overwrite=True) as temporary:
+        temporary.write_text(json.dumps(facts | {"cells": cells}, separators=(",", ":")) + "\n", encoding="utf-8")

@@ -1,0 +1,212 @@
+"""An experiment as it stands in its file: domains, methods, sizes, draws, and two scales to run it at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ulda.errors import UldaError
+from ulda.training.settings import checked
+
+FOLDER = Path(__file__).parent / "definitions"
+STRICT = ConfigDict(extra="forbid", frozen=True)
+CLASSICAL = ("zero-filling", "TV", "wavelet")
+ScaleName = Literal["bench", "paper"]
+
+
+class DomainEntry(BaseModel):
+    """A domain of an experiment.
+
+    Attributes
+    ----------
+    name
+        Its name in the tables and in the models.
+    data
+        The stem of its file, or its folder, in the folder of the data; by default the name.
+    ratio
+        The fraction of lines that is sampled.
+    mask_seed
+        Seed of the mask.
+    """
+
+    model_config = STRICT
+
+    name: str = Field(min_length=1, pattern=r"^[^.]+$")
+    data: str = ""
+    ratio: float = Field(0.2, gt=0, le=1)
+    mask_seed: int = Field(0, ge=0)
+
+    @property
+    def source(self) -> str:
+        """The stem of the file."""
+        return self.data or self.name
+
+
+class Variant(BaseModel):
+    """A method as an experiment runs it.
+
+    Attributes
+    ----------
+    label
+        Its name in the tables; by default that of the method.
+    method
+        The method: a learned one of the registry, or a classical one.
+    sizes
+        Its sizes.
+    train, adapt
+        Settings of its training and of its adaptations, where they differ from the method's own.
+    """
+
+    model_config = STRICT
+
+    label: str = ""
+    method: str
+    sizes: dict[str, Any] = Field(default_factory=dict)
+    train: dict[str, Any] = Field(default_factory=dict)
+    adapt: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The label, or the method."""
+        return self.label or self.method
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether there is something to train."""
+        return self.method not in CLASSICAL
+
+
+class Scale(BaseModel):
+    """What an experiment costs.
+
+    Attributes
+    ----------
+    side
+        Pixels of a side.
+    steps, batch_size
+        Gradient steps of a training, for every method, and slices in each.
+    adapt_steps
+        Gradient steps of an adaptation by the number of target slices, for every method.
+    sizes
+        How many target slices; more than there are means all.
+    draws
+        How often the target slices are drawn.
+    validation_slices
+        The most slices of other subjects that a validation uses.
+    source_slices
+        The most slices of a source; null for all.
+    """
+
+    model_config = STRICT
+
+    side: int = Field(gt=0)
+    steps: int = Field(gt=0)
+    batch_size: int = Field(gt=0)
+    adapt_steps: dict[int, int]
+    draws: int = Field(1, ge=1)
+    validation_slices: int = Field(8, ge=0)
+    source_slices: int | None = Field(None, ge=1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of target slices."""
+        return tuple(self.adapt_steps)
+
+
+class Experiment(BaseModel):
+    """An experiment.
+
+    Attributes
+    ----------
+    name, title
+        Its name for the commands, and in a sentence.
+    sources, targets
+        The domains of step 1 and of step 2.
+    variants
+        The methods.
+    reference
+        The variant that the others are compared with.
+    scales
+        How large it is run.
+    paper
+        What the paper prints for the targets: PSNR and SSIM in per cent by method and target.
+    """
+
+    model_config = STRICT
+
+    name: str
+    title: str
+    sources: tuple[DomainEntry, ...] = Field(min_length=1)
+    targets: tuple[DomainEntry, ...] = Field(min_length=1)
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    reference: str = "ulda"
+    scales: dict[ScaleName, Scale]
+    paper: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Experiment:
+        for what, names in (
+            ("domains", [entry.name for entry in (*self.sources, *self.targets)]),
+            ("methods", [variant.name for variant in self.variants]),
+        ):
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise ValueError(f"two {what} have the name {twice[0]}")
+        if self.reference not in [variant.name for variant in self.variants]:
+            raise ValueError(f"the reference {self.reference} is not among the methods")
+        return self
+
+    def variant(self, name: str) -> Variant:
+        """Return a variant by its name."""
+        found = [variant for variant in self.variants if variant.name == name]
+        if not found:
+            known = ", ".join(variant.name for variant in self.variants)
+            raise UldaError(f"{self.name} has no method {name!r}; it has: {known}")
+        return found[0]
+
+    def domain(self, name: str) -> DomainEntry:
+        """Return a domain by its name."""
+        return next(entry for entry in (*self.sources, *self.targets) if entry.name == name)
+
+    def scale(self, name: str) -> Scale:
+        """Return a scale by its name."""
+        for known, scale in self.scales.items():
+            if known == name:
+                return scale
+        raise UldaError(f"{self.name} has no scale {name!r}; it has: {', '.join(self.scales)}")
+
+
+def experiment_names() -> list[str]:
+    """Return the names of the experiments that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_experiment(name_or_file: str | Path) -> Experiment:
+    """Read an experiment by its name, or from a file of one's own.
+
+    Examples
+    --------
+    >>> load_experiment("cross-anatomy").targets[0].name
+    'cardiac'
+    """
+    path = Path(name_or_file)
+    if str(name_or_file) in experiment_names():
+        path = FOLDER / f"{name_or_file}.yaml"
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UldaError(
+            f"there is no experiment {str(name_or_file)!r} and no file of that name; "
+            f"there are: {', '.join(experiment_names())}"
+        ) from error
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UldaError(f"{path.name} cannot be read as YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(values, dict):
+        raise UldaError(f"{path.name} is not a list of keys and values")
+    try:
+        return checked(Experiment, values)
+    except UldaError as error:
+        raise UldaError(f"{path.name}: {error}") from error

@@ -1,0 +1,146 @@
+"""The tables of an experiment, from the files of its cells alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ulda.evaluation.paired import PairedDifference, paired_difference
+from ulda.experiments.cells import UNADAPTED_SIZE
+from ulda.experiments.definition import Experiment
+from ulda.experiments.running import variant_titles
+
+Format = Literal["md", "tex", "csv"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The scores of a method on a domain with a number of target slices.
+
+    Attributes
+    ----------
+    psnr, ssim
+        Per draw and slice, ``(draws, slices)``.
+    subjects
+        The subject of each slice.
+    """
+
+    psnr: np.ndarray[Any, np.dtype[np.float64]]
+    ssim: np.ndarray[Any, np.dtype[np.float64]]
+    subjects: tuple[str, ...]
+
+    @property
+    def draws(self) -> int:
+        """How many draws there are."""
+        return len(self.psnr)
+
+    def text(self) -> str:
+        """Return the means, with the standard deviation over the draws where there are several."""
+        psnr, ssim = self.psnr.mean(1), self.ssim.mean(1)
+        if self.draws == 1:
+            return f"{psnr.mean():.2f} / {ssim.mean():.3f}"
+        return f"{psnr.mean():.2f} ± {psnr.std(ddof=1):.2f} / {ssim.mean():.3f} ± {ssim.std(ddof=1):.3f}"
+
+
+Key = tuple[str, str, int]
+"""Method, domain and number of target slices; -1 for a source."""
+
+SOURCE = -1
+
+
+def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
+    """Gather the scores of all cells, draws together."""
+    found: dict[Key, list[dict[str, Any]]] = {}
+    for result in cells.values():
+        cell = result["cell"]
+        for domain, scores in result["results"].items():
+            size = cell["size"] if cell["kind"] == "adapt" else SOURCE
+            found.setdefault((cell["method"], domain, size), []).append(scores)
+    return {
+        key: Entry(
+            np.array([scores["psnr"] for scores in draws]),
+            np.array([scores["ssim"] for scores in draws]),
+            tuple(draws[0]["subjects"]),
+        )
+        for key, draws in found.items()
+    }
+
+
+def difference(entries: dict[Key, Entry], first: Key, second: Key) -> PairedDifference | None:
+    """Compare two entries slice by slice, draws averaged; None where one is missing."""
+    if first not in entries or second not in entries:
+        return None
+    a, b = entries[first], entries[second]
+    return paired_difference(a.psnr.mean(0), b.psnr.mean(0), a.subjects)
+
+
+def rows_of(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
+    """Return the table: a row per method, and for each domain and size the scores and the difference from ours."""
+    entries, titles = collect(cells), variant_titles(experiment)
+    columns = [(entry.name, SOURCE) for entry in experiment.sources]
+    columns += [(entry.name, size) for entry in experiment.targets for size in (UNADAPTED_SIZE, *sizes)]
+    header = ["method", *(_heading(*column) for column in columns)]
+    rows = [header]
+    for variant in experiment.variants:
+        row = [titles[variant.name]]
+        for domain, size in columns:
+            key = (variant.name, domain, size if variant.is_learned else SOURCE)
+            entry = entries.get(key)
+            row.append("" if entry is None else entry.text() + _against(entries, experiment, key, size))
+        rows.append(row)
+    for method, printed in experiment.paper.items():
+        row = [f"{titles.get(method, method)}, the paper"]
+        row += [_printed(printed.get(domain)) if size == max(sizes) else "" for domain, size in columns]
+        rows.append(row)
+    return rows
+
+
+def _heading(domain: str, size: int) -> str:
+    if size == SOURCE:
+        return f"{domain} (source)"
+    return f"{domain}, as trained" if size == UNADAPTED_SIZE else f"{domain}, {size} slices"
+
+
+def _against(entries: dict[Key, Entry], experiment: Experiment, key: Key, size: int) -> str:
+    """Return the difference from the reference in words, where there is one to compare with."""
+    if key[0] == experiment.reference:
+        return ""
+    found = difference(entries, key, (experiment.reference, key[1], size))
+    return "" if found is None else f" ({found.mean:+.2f} [{found.low:.2f}, {found.high:.2f}])"
+
+
+def _printed(values: tuple[float, float] | None) -> str:
+    return "" if values is None else f"{values[0]:.2f} / {values[1] / 100:.3f}"
+
+
+def formatted(rows: list[list[str]], style: Format) -> str:
+    """Return a table as Markdown, LaTeX or CSV.
+
+    Examples
+    --------
+    >>> print(formatted([["method", "brain"], ["U-LDA", "27.1 / 0.840"]], "md"))
+    | method | brain |
+    |---|---|
+    | U-LDA | 27.1 / 0.840 |
+    """
+    if style == "md":
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+    if style == "csv":
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+        return stream.getvalue().rstrip("\n")
+    lines = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in rows]
+    head = [r"\begin{tabular}{l" + "c" * (len(rows[0]) - 1) + "}", r"\hline", lines[0], r"\hline"]
+    return "\n".join([*head, *lines[1:], r"\hline", r"\end{tabular}"])
+
+
+def _tex(text: str) -> str:
+    for symbol in "&%_#":
+        text = text.replace(symbol, rf"\{symbol}")
+    return text.replace("±", r"$\pm$")

@@ -1,0 +1,276 @@
+"""A tiny experiment from its file to its table, in parts and with interruptions."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from tests.training.small_domains import write_domain
+from ulda.baselines import ZeroFilled
+from ulda.cli import app
+from ulda.cli.experiment import parse_time
+from ulda.errors import UldaError
+from ulda.evaluation import psnr
+from ulda.experiments import Experiment, experiment_names, load_experiment
+from ulda.experiments.cells import Cell, cells_of, pack, read_cells, write_cell
+from ulda.experiments.running import Runner
+from ulda.experiments.scheduling import estimate, pending, progress_of, run_all
+from ulda.experiments.tables import collect, difference, formatted, rows_of
+from ulda.physics import CartesianMRI
+from ulda.training.slices import normalised_images
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "title": "knees to larger crops of knees",
+    "sources": [{"name": "knee", "ratio": 0.3}],
+    "targets": [{"name": "hip", "ratio": 0.3}],
+    "variants": [
+        {"method": "zero-filling"},
+        {"method": "ulda", "sizes": {"width": 2, "depth": 1, "phases": 2}},
+        {"method": "dncn", "sizes": {"filters": 2, "layers": 2, "cascades": 1}},
+    ],
+    "scales": {"bench": {"side": 32, "steps": 4, "batch_size": 2, "adapt_steps": {2: 3, 100: 3}, "draws": 2}},
+    "paper": {"ulda": {"hip": [37.26, 95.59]}},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_domain(folder / "knee.npz", every=3)
+    write_domain(folder / "hip.npz", size=48, every=4)
+    return folder
+
+
+def runner(folder: Path, data: Path, **changes: Any) -> Runner:
+    return Runner(Experiment.model_validate(TINY | changes), "bench", folder, data)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Runner:
+    """Return an experiment all of whose cells have been run."""
+    whole = runner(tmp_path_factory.mktemp("run"), data)
+    for cell in cells_of(whole.experiment, whole.data.scale):
+        whole.run(cell)
+    return whole
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_can_be_read_and_covers_the_field(name: str) -> None:
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    assert set(experiment.scales) == {"bench", "paper"}
+    methods = {variant.method for variant in experiment.variants}
+    assert methods >= {"ulda", "lda", "dncn", "unet", "umri", "meta", "humus", "zero-filling", "TV", "wavelet"}
+    for scale in experiment.scales.values():
+        keys = [cell.key for cell in cells_of(experiment, scale)]
+        assert len(keys) == len(set(keys))
+
+
+def test_the_cells(done: Runner) -> None:
+    keys = [cell.key for cell in cells_of(done.experiment, done.data.scale)]
+    assert keys[:4] == ["classical-zero-filling-knee", "classical-zero-filling-hip", "train-ulda", "train-dncn"]
+    assert keys[4:6] == ["adapt-ulda-hip-0-0", "adapt-dncn-hip-0-0"]
+    assert len(keys) == 2 + 2 + 2 * (1 + 2 * 2)
+
+
+def test_a_cell_tells_all(done: Runner) -> None:
+    result = json.loads((done.cells_folder / "adapt-dncn-hip-100-1.json").read_text())
+    test = done.data.test(done.experiment.targets[0])
+    scores = result["results"]["hip"]
+    assert result["spent"]["equal"] == "steps"
+    assert (result["spent"]["steps"], result["spent"]["slices"]) == (3, 6)
+    assert scores["data"] == test.fingerprint()
+    assert scores["subjects"] == list(test.subjects)
+    assert len(scores["mask"]) == 64
+    # there are fewer than 100
+    assert scores["n"] == len(done.data.domain(done.experiment.targets[0]).select(split="train"))
+    assert result["wall_clock"] > 0
+    assert result["software"]["torch"] == torch.__version__
+    assert result["n_adapted"] == result["n_parameters"]
+
+
+def test_the_scores_are_those_of_the_test_slices(done: Runner) -> None:
+    entry = done.experiment.targets[0]
+    images = normalised_images(done.data.test(entry))
+    physics = CartesianMRI(done.data.mask(entry))
+    expected = psnr(ZeroFilled()(physics.A(images), physics).abs(), images.abs(), data_range=1.0)
+    found = read_cells(done.cells_folder)["classical-zero-filling-hip"]["results"]["hip"]["psnr"]
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-3)
+
+
+def test_draws_differ_and_nothing_of_the_test_is_trained_on(done: Runner) -> None:
+    entry = done.experiment.targets[0]
+    drawn = [done.data.task(entry, 2, draw)[1] for draw in range(4)]
+    assert len({slices.fingerprint() for slices in drawn}) > 1
+    assert {label for slices in drawn for label in slices.label("split")} == {"train"}
+
+
+def test_the_table_has_every_number(done: Runner) -> None:
+    cells = read_cells(done.cells_folder)
+    rows = rows_of(done.experiment, cells, done.data.scale.sizes)
+    assert rows[0] == [
+        "method",
+        "knee (source)",
+        "hip, as trained",
+        "hip, 2 slices",
+        "hip, 100 slices",
+    ]
+    assert [row[0] for row in rows[1:]] == ["zero-filling", "U-LDA", "DnCn", "U-LDA, the paper"]
+    draws = [np.mean(cells[f"adapt-dncn-hip-2-{d}"]["results"]["hip"]["psnr"]) for d in (0, 1)]
+    assert rows[3][3].startswith(f"{np.mean(draws):.2f} ± {np.std(draws, ddof=1):.2f} / ")
+    entries = collect(cells)
+    against = difference(entries, ("dncn", "hip", 2), ("ulda", "hip", 2))
+    assert against is not None
+    assert rows[3][3].endswith(f"({against.mean:+.2f} [{against.low:.2f}, {against.high:.2f}])")
+    assert rows[4][4] == "37.26 / 0.956"
+    assert difference(entries, ("dncn", "hip", 7), ("ulda", "hip", 7)) is None
+
+
+def test_formats() -> None:
+    rows = [["method", "a_b"], ["U-LDA", "1 ± 2"]]
+    assert formatted(rows, "csv") == "method,a_b\nU-LDA,1 ± 2"
+    assert r"a\_b" in formatted(rows, "tex")
+    assert r"1 $\pm$ 2" in formatted(rows, "tex")
+
+
+def test_packed_results_give_the_same_table(done: Runner, tmp_path: Path) -> None:
+    pack(read_cells(done.cells_folder), tmp_path / "tiny.json", experiment="tiny")
+    first, again = (
+        rows_of(done.experiment, read_cells(place), done.data.scale.sizes)
+        for place in (done.cells_folder, tmp_path / "tiny.json")
+    )
+    assert first == again
+
+
+def test_a_killed_cell_goes_on_where_it_was(tmp_path: Path, data: Path) -> None:
+    changes = {"variants": [v | ({"train": {"checkpoint_every": 1}} if "sizes" in v else {}) for v in TINY["variants"]]}
+    broken, whole = (runner(tmp_path / name, data, **changes) for name in ("broken", "whole"))
+    cell = Cell("train", "dncn")
+
+    def stop(progress: Any) -> None:
+        if progress.step == 2:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        broken.run(cell, stop)
+    assert not broken.is_done(cell)
+    steps: list[int] = []
+    continued = broken.run(cell, lambda progress: steps.append(progress.step))
+    assert steps == [3, 4]
+    expected = whole.run(cell)["results"]["knee"]["psnr"]
+    assert continued["results"]["knee"]["psnr"] == expected
+
+
+def writer(one: Runner, log: Path) -> Any:
+    """Return a command that writes an empty result instead of running a cell."""
+
+    def command(cell: Cell) -> list[str]:
+        code = (
+            "import json, pathlib, sys, time; time.sleep(0.2);"
+            "cell = json.loads(sys.argv[2]); path = pathlib.Path(sys.argv[1]);"
+            "open(sys.argv[3], 'a').write(path.stem + '\\n');"
+            "path.parent.mkdir(parents=True, exist_ok=True);"
+            "path.write_text(json.dumps({'cell': cell, 'wall_clock': 10.0, 'results': {}}))"
+        )
+        path = one.cells_folder / f"{cell.key}.json"
+        return [sys.executable, "-c", code, str(path), json.dumps(vars(cell)), str(log)]
+
+    return command
+
+
+def test_jobs_run_in_order_of_their_needs(tmp_path: Path, data: Path) -> None:
+    one = runner(tmp_path, data)
+    cells = cells_of(one.experiment, one.data.scale)
+    assert progress_of(one).seconds_left is None
+    progress = run_all(one, jobs=2, command=writer(one, tmp_path / "log"))
+    assert (progress.done, progress.total, progress.seconds_left) == (len(cells), len(cells), 0.0)
+    order = (tmp_path / "log").read_text().splitlines()
+    assert sorted(order) == sorted(cell.key for cell in cells)
+    for cell in cells:
+        if cell.needs is not None:
+            assert order.index(cell.needs) < order.index(cell.key)
+
+
+def test_a_budget_starts_nothing_that_would_end_later(tmp_path: Path, data: Path) -> None:
+    one = runner(tmp_path, data)
+    write_cell(one.cells_folder, Cell("train", "ulda"), {"wall_clock": 100.0, "results": {}})
+    start = time.monotonic()
+    run_all(one, seconds=50.0, methods=["dncn"], command=writer(one, tmp_path / "log"))
+    # trainings take 100 s, as far as is known, so that none is begun; and without it there is nothing to adapt
+    assert not (tmp_path / "log").exists()
+    assert time.monotonic() - start < 5
+    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder)) == 100.0
+    assert [cell.key for cell in pending(one, ["dncn"])][0] == "train-dncn"
+
+
+def test_a_failing_cell_is_named(tmp_path: Path, data: Path) -> None:
+    one = runner(tmp_path, data)
+    with pytest.raises(UldaError, match="the cell classical-zero-filling-knee failed"):
+        run_all(one, methods=["zero-filling"], command=lambda cell: [sys.executable, "-c", "raise SystemExit(1)"])
+
+
+def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(TINY))
+    cli = CliRunner()
+    listed = cli.invoke(app, ["experiment", "list"])
+    assert listed.exit_code == 0
+    assert "cross-anatomy" in listed.output
+    place = ["--folder", str(done.folder)]
+    told = cli.invoke(app, ["experiment", "status", str(file), *place])
+    assert "14 of 14 cells done, about 0 min of work left" in told.output
+    printed = cli.invoke(app, ["experiment", "table", str(file), *place, "--format", "csv"])
+    assert printed.output.splitlines()[0].startswith("method,knee (source)")
+    packed = cli.invoke(app, ["experiment", "pack", str(file), *place, "--out", str(tmp_path / "tiny.json")])
+    assert "14 cells" in packed.output
+    run = ["experiment", "run", str(file), "--folder", str(tmp_path / "run"), "--data", str(data)]
+    assert cli.invoke(app, [*run, "--method", "zero-filling"]).exit_code == 0
+    assert len(read_cells(tmp_path / "run" / "cells")) == 2
+    missing = cli.invoke(app, ["experiment", "table", str(file), "--folder", str(tmp_path / "nowhere")])
+    assert isinstance(missing.exception, UldaError)
+    assert "run the experiment first" in str(missing.exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reference": "lda"}, "the reference lda is not among the methods"),
+        ({"targets": [{"name": "knee"}]}, "two domains have the name knee"),
+        ({"titel": "x"}, "did you mean 'title'"),
+        ({"scales": {"bench": {"side": 0, "steps": 1, "batch_size": 1, "adapt_steps": {}}}}, "scales.bench.side"),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(TINY | changes))
+    with pytest.raises(UldaError, match=f"wrong.yaml: .*{message}"):
+        load_experiment(file)
+
+
+def test_what_does_not_exist_is_named(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(UldaError, match="there are: cross-anatomy, cross-modality, cross-sampling-ratio"):
+        load_experiment("cross-country")
+    one = runner(tmp_path, data)
+    with pytest.raises(UldaError, match="tiny has no method 'unet'; it has: zero-filling, ulda, dncn"):
+        pending(one, ["unet"])
+    with pytest.raises(UldaError, match="tiny has no scale 'paper'; it has: bench"):
+        one.experiment.scale("paper")
+    absent = Runner(one.experiment, "bench", tmp_path / "other", tmp_path)
+    with pytest.raises(UldaError, match="there is no data for knee"):
+        absent.data.domain(one.experiment.sources[0])
+
+
+@pytest.mark.parametrize("text", ["2", "h", "2d", "-1h", "0m"])
+def test_a_wrong_time(text: str) -> None:
+    with pytest.raises(UldaError, match=f"'{text}' is not a time"):
+        parse_time(text)
