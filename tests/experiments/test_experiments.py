@@ -210,13 +210,13 @@ def test_a_budget_starts_nothing_that_would_end_later(tmp_path: Path, data: Path
     assert not (tmp_path / "log").exists()
     assert time.monotonic() - start < 5
     assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder)) == 100.0
-    assert [cell.key for cell in pending(one, ["dncn"])][0] == "train-dncn"
+    assert next(cell.key for cell in pending(one, ["dncn"])) == "train-dncn"
 
 
 def test_a_failing_cell_is_named(tmp_path: Path, data: Path) -> None:
     one = runner(tmp_path, data)
     with pytest.raises(UldaError, match="the cell classical-zero-filling-knee failed"):
-        run_all(one, methods=["zero-filling"], command=lambda cell: [sys.executable, "-c", "raise SystemExit(1)"])
+        run_all(one, methods=["zero-filling"], command=lambda _: [sys.executable, "-c", "raise SystemExit(1)"])
 
 
 def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
