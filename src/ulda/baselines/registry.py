@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from ulda.baselines.trainable import FORMAT, TrainableMethod
+from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.training.files import read_facts
+from ulda.training.files import METHOD_FORMAT, read_facts
 
 METHODS = {
     "ulda": "universal:UniversalLDA",
@@ -30,7 +31,9 @@ def method_class(name: str) -> type[TrainableMethod]:
     'DnCn'
     """
     if name not in METHODS:
-        raise UldaError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
+        near = get_close_matches(name, METHODS, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UldaError(f"there is no method {name!r}; {hint}there are: {', '.join(METHODS)}")
     module, _, attribute = METHODS[name].partition(":")
     found = getattr(import_module(f"ulda.baselines.{module}"), attribute)
     assert issubclass(found, TrainableMethod)
@@ -39,5 +42,5 @@ def method_class(name: str) -> type[TrainableMethod]:
 
 def load_method(folder: str | Path) -> TrainableMethod:
     """Read a method from the folder that its `save` wrote, whichever it is."""
-    name = read_facts(Path(folder) / "model.json", FORMAT).get("method")
+    name = read_facts(Path(folder) / "model.json", METHOD_FORMAT).get("method")
     return method_class(str(name)).load(folder)

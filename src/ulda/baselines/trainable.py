@@ -17,13 +17,13 @@ from ulda.baselines.budget import Budget, Spent
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.physics import Physics
-from ulda.training.files import read_facts, restore_tensors, write_tensors
+from ulda.training.files import METHOD_FORMAT, read_facts, restore_tensors, write_tensors
 from ulda.training.history import Progress, Report, total_seconds
 from ulda.training.loop import Batch, Task, fit
+from ulda.training.runs import BUDGET_NAME
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
 
-FORMAT = "ulda-method"
 _TIMED_STEPS = 3
 
 
@@ -159,7 +159,7 @@ class TrainableMethod(nn.Module, Method):
                 known = ", ".join(self.sources) or "none"
                 raise UldaError(f"{task.domain} is not a source of this {self.title}; its sources are: {known}")
         given = {**self.training_defaults, **(changes or {}), "seed": seed}
-        budget = self._settle(tasks, budget, given, folder)
+        budget = self.settle(tasks, budget, given, folder)
         settings = _settings(given, budget)
         history, extra_steps = self.train_stages(tasks, settings, folder, report)
         return Training(history, _spent(budget, history, extra_steps))
@@ -200,7 +200,7 @@ class TrainableMethod(nn.Module, Method):
     def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""
         header = {
-            "format": FORMAT,
+            "format": METHOD_FORMAT,
             "version": 1,
             "ulda": ulda.__version__,
             "method": self.name,
@@ -216,7 +216,7 @@ class TrainableMethod(nn.Module, Method):
     def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` wrote."""
         folder = Path(folder)
-        facts = read_facts(folder / "model.json", FORMAT)
+        facts = read_facts(folder / "model.json", METHOD_FORMAT)
         if facts.get("method") != cls.name:
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
         try:
@@ -229,11 +229,23 @@ class TrainableMethod(nn.Module, Method):
         restore_tensors(model, folder / "model.safetensors", facts)
         return model.eval()
 
-    def _settle(self, tasks: Sequence[Task], budget: Budget, given: dict[str, Any], folder: Path | None) -> Budget:
-        """Turn a time into steps by trying a few; a training that is continued keeps the number it began with."""
+    def settle(self, tasks: Sequence[Task], budget: Budget, given: dict[str, Any], folder: Path | None) -> Budget:
+        """Turn a time into steps by trying a few; a training that is continued keeps the number it began with.
+
+        Parameters
+        ----------
+        tasks
+            What is trained on.
+        budget
+            The time, or a number of steps, which stays.
+        given
+            The settings of the training.
+        folder
+            Where the training has its files, and its number of steps.
+        """
         if budget.steps is not None:
             return budget
-        place = None if folder is None else folder / "budget.json"
+        place = None if folder is None else folder / BUDGET_NAME
         if place is not None and place.exists():
             return Budget(**json.loads(place.read_text(encoding="utf-8")))
         trial = _settings(

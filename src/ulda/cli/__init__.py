@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda import __version__
-from ulda.cli import adapt, data, demo, evaluate, models, reconstruct, train, verify
+from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, train, verify
 from ulda.errors import UldaError
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("adapt")(adapt.adapt)
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
 app.command("evaluate")(evaluate.evaluate)
+app.command("methods")(methods.methods)
+app.add_typer(experiment.app, name="experiment")
 app.add_typer(models.app, name="models")
 app.command("reconstruct")(reconstruct.reconstruct)
 app.command("train")(train.train)

@@ -1,9 +1,11 @@
-"""`ulda adapt`: train an adapter for data of one's own."""
+"""`ulda adapt`: adapt a base, or a model of another method, to data of one's own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +14,21 @@ from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
 
+if TYPE_CHECKING:
+    from ulda.training.adaptation import Outcome
+
 
 def adapt(
     data: Annotated[
         str, typer.Option("--data", help="A domain file, anything readable, or an embedded domain such as demo:knee.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the adapter.")],
-    base: Annotated[str, typer.Option("--base", help="A bundled base or the folder of one.")] = "base",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the adapter, or of the adapted model.")],
+    base: Annotated[
+        str, typer.Option("--base", help="A bundled base, or the folder of one or of a model of another method.")
+    ] = "base",
+    method: Annotated[
+        str | None, typer.Option(help="The method of the base, to be sure; its folder tells, too.")
+    ] = None,
     slices: Annotated[
         int | None, typer.Option(min=1, help="Train on this many slices, spread over the subjects; by default all.")
     ] = None,
@@ -37,32 +47,28 @@ def adapt(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Adapt a base to your data with a few slices, and say whether it helped.
+    """Adapt a base, or a model of another method, to your data with a few slices, and say whether it helped.
 
     Ctrl-C saves; --resume continues as if nothing had happened.
     """
     place = out / "training"
     _check_folder(out, place, resume=resume, force=force)
     set_threads(threads)
-    from ulda.bundled import model_folder
     from ulda.physics import load_mask
-    from ulda.training import adaptation, load_base
     from ulda.training.slices import opened
 
-    model = load_base(model_folder(base))
+    adapt_to = _adaptation(base, method, out, augment=aug)
     try:
         with (
             progress_bar("adapting") as advance,
             opened(data, size=parse_size(size), phase_seed=phase_seed, name=name or "") as domain,
         ):
-            result = adaptation.adapt(
-                model,
+            result = adapt_to(
                 domain,
                 slices=slices,
                 mask=None if mask is None else load_mask(mask),
                 ratio=ratio,
                 seed=seed,
-                augment=aug,
                 steps=steps,
                 name=name,
                 folder=place,
@@ -77,9 +83,31 @@ def adapt(
     facts = result.facts
     typer.echo(
         f"adapted {base} to {result.domain} with {facts['n_slices']} slices of {facts['n_subjects']} subjects in "
-        f"{facts['seconds']:.0f} s; the adapter is in {out}"
+        f"{facts['seconds']:.0f} s; the {result.made} is in {out}"
     )
     typer.echo(result.sentence())
+
+
+def _adaptation(base: str, method: str | None, out: Path, *, augment: bool) -> Callable[..., Outcome]:
+    """Return what adapts the model in a folder: that of bases, or that of all other methods."""
+    from ulda.baselines import method_class, runs
+    from ulda.bundled import model_folder
+    from ulda.training import adaptation, load_base
+    from ulda.training.catalogue import method_in
+
+    folder = model_folder(base)
+    held = method_in(folder)
+    title = method_class(held or "ulda").title
+    if method is not None and method_class(method).name != (held or "ulda"):
+        wanted = method_class(method).title
+        raise UldaError(f"{base} holds a {title}, not a {wanted}; name the folder of a trained {wanted} with --base")
+    if held is None:
+        return partial(adaptation.adapt, load_base(folder), augment=augment)
+    if augment:
+        raise UldaError(f"--aug is a part of the adaptation of U-LDA, but {base} holds a {title}")
+    if out.resolve() == folder.resolve():
+        raise UldaError(f"{out} is the folder of the {title} itself; choose another --out")
+    return partial(runs.adapt_method, folder)
 
 
 def _check_folder(out: Path, place: Path, *, resume: bool, force: bool) -> None:
@@ -91,5 +119,5 @@ def _check_folder(out: Path, place: Path, *, resume: bool, force: bool) -> None:
         for checkpoint in checkpoints:
             checkpoint.unlink()
         return
-    if checkpoints or any(out.glob("adapter.*")):
+    if checkpoints or any(out.glob("adapter.*")) or any(out.glob("model.*")):
         raise UldaError(f"{out} holds an adaptation already; continue it with --resume or replace it with --force")

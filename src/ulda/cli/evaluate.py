@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, pr
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
+    from ulda.baselines import TrainableMethod
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
     from ulda.evaluation.paired import PairedDifference
@@ -28,6 +30,10 @@ def evaluate(
     model: Annotated[str, typer.Option("--model", "-m", help="A bundled model, or the folder of one.")] = "base",
     adapter: Annotated[
         str | None, typer.Option("--adapter", "-a", help="The folder of an adapter that belongs to the model.")
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", help="The folder of a model of another method to compare with; may be repeated."),
     ] = None,
     split: Annotated[
         str, typer.Option(help="The split to evaluate on; all slices where the data has no splits.")
@@ -45,7 +51,7 @@ def evaluate(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a model with its un-adapted self, TV, wavelets and zero-filling, slice by slice.
+    """Compare a model with its un-adapted self, other methods, TV, wavelets and zero-filling, slice by slice.
 
     Differences are paired; their 95 % intervals are by subject. The last line is the verdict.
     """
@@ -62,17 +68,23 @@ def evaluate(
         from ulda.training.slices import opened
 
         start = time.perf_counter()
+        _check_is_base(model)
         network = load(model, adapter)
+        others = _load_others(against or [])
         if ratio is None and mask is None:
             ratio = DEFAULT_RATIO
         with opened(data, size=parse_size(size), progress=advance) as domain:
             chosen, notes = _choose(domain, split)
             notes += check_unseen(chosen, *_model_facts(model, adapter))
+            for name, other in others.items():
+                notes += _checked_unseen(name, other, chosen)
             lines = Undersampling(ratio, seed, mask).draw(chosen.shape[chosen.header.phase_axis])
-            assessment = assess(network, chosen, lines, iterations=iterations, progress=advance)
+            rivals = {name: other.method for name, other in others.items()}
+            assessment = assess(network, chosen, lines, against=rivals, iterations=iterations, progress=advance)
             result = _data_facts(chosen, split) | {
                 "base": base_fingerprint(network),
                 "adapter": None if adapter is None else network.domain,
+                "against": {name: other.as_dict() for name, other in others.items()},
                 "iterations": iterations or network.architecture.phases,
                 "notes": notes,
                 "seconds": time.perf_counter() - start,
@@ -110,6 +122,66 @@ def _model_facts(model: str, adapter: str | None) -> tuple[dict[str, Any], dict[
     if adapter is None:
         return base, None
     return base, read_facts(model_folder(adapter, "adapter") / "adapter.json", "ulda-adapter")
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A model of another method, with what its file says about it."""
+
+    folder: Path
+    method: TrainableMethod
+    facts: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        chosen = ("method", "sizes", "sources", "domain", "n_parameters", "weights")
+        spent = {"training": self.facts["facts"].get("spent")}
+        if "adaptation" in self.facts["facts"]:
+            spent["adaptation"] = self.facts["facts"]["adaptation"].get("spent")
+        return {"folder": self.folder.name, **{key: self.facts.get(key) for key in chosen}, "spent": spent}
+
+
+def _check_is_base(model: str) -> None:
+    from ulda.bundled import model_folder
+    from ulda.training.catalogue import method_in
+
+    if method := method_in(model_folder(model, "base")):
+        raise UldaError(f"{model} holds a model of the method {method}; name it with --against, next to a base")
+
+
+def _load_others(folders: list[Path]) -> dict[str, _Other]:
+    """Load the models of other methods, by their titles; the name of the folder tells two of one title apart."""
+    from ulda.baselines.registry import load_method
+    from ulda.training.files import METHOD_FORMAT, read_facts
+    from ulda.training.network import UNADAPTED
+
+    found = [
+        _Other(folder, load_method(folder), read_facts(folder / "model.json", METHOD_FORMAT)) for folder in folders
+    ]
+    for other in found:
+        if other.method.domain is None:
+            other.method.add_domain(UNADAPTED)
+            other.method.domain = UNADAPTED
+    titles = [other.method.title for other in found]
+    named = {
+        title if titles.count(title) == 1 else f"{title} ({other.folder.name})": other
+        for title, other in zip(titles, found, strict=True)
+    }
+    if len(named) < len(found):
+        raise UldaError("two of the folders after --against have the same name and method; rename one of them")
+    return named
+
+
+def _checked_unseen(name: str, other: _Other, domain: Domain) -> list[str]:
+    """Apply `check_unseen` to another method; its sentences begin with its name."""
+    from ulda.evaluation.unseen import check_unseen
+
+    card = other.facts["facts"]
+    notes = [] if other.facts["domain"] else ["not adapted to a domain, so it is what an adaptation would start from"]
+    try:
+        notes += check_unseen(domain, {"card": card}, card.get("adaptation"))
+        return [f"{name}: {note}" for note in notes]
+    except UldaError as error:
+        raise UldaError(f"{name}: {error}") from error
 
 
 def _data_facts(domain: Domain, split: str) -> dict[str, Any]:

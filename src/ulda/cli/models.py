@@ -28,10 +28,10 @@ def list_(
         return
     rows = []
     for entry in found:
-        is_base = entry["kind"] == "base"
-        domains = ", ".join(entry["sources"]) if is_base else str(entry["domain"])
-        base = entry["fingerprint"] if is_base else entry["base"]
-        rows.append([entry["name"], entry["kind"], domains, str(entry["parameters"]["file"]), base[:12], entry["path"]])
+        kind = f"method {entry['method']}" if entry["kind"] == "method" else entry["kind"]
+        domains = entry.get("domain") or ", ".join(entry["sources"])
+        base = entry.get("fingerprint") or entry.get("base") or "-"
+        rows.append([entry["name"], kind, domains, str(entry["parameters"]["file"]), base[:12], entry["path"]])
     if not rows:
         typer.echo("no models are bundled with this installation; name a folder with --path")
         return
@@ -40,10 +40,10 @@ def list_(
 
 @app.command()
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled name, or the folder of a base or adapter.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled name, or the folder of a model.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is known about a base or an adapter: sizes, parameters, fingerprint, data, metrics."""
+    """Show what is known about a base, an adapter or a model of another method: sizes, parameters, data, metrics."""
     from ulda.training.catalogue import describe_model
 
     facts = describe_model(model)

@@ -1,4 +1,4 @@
-"""`ulda train`: train a base from a configuration."""
+"""`ulda train`: train a base, or a model of another method, from a configuration."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The folder of the run; by default runs/NAME.")
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="What to train, in place of the method in the file; see `ulda methods`.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Train for this time, in place of the number of steps in the file.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     threads: ThreadsOption = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard, too.")] = False,
@@ -31,7 +37,7 @@ def train(
         bool, typer.Option("--print-config", help="Print a complete commented configuration and exit.")
     ] = False,
 ) -> None:
-    """Train a base on several source domains.
+    """Train a base, or a model of another method, on several source domains.
 
     Ctrl-C saves; --resume continues as if nothing had happened.
     """
@@ -43,13 +49,16 @@ def train(
     if config is None:
         raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
     set_threads(threads)
+    from ulda.baselines import runs
     from ulda.training.config import load_config
-    from ulda.training.runs import train_base
 
-    settings = load_config(config)
+    if seconds is not None and not seconds > 0:
+        raise UldaError(f"--seconds must be positive, but it is {seconds:g}")
+    settings, notes = runs.for_method(load_config(config), method, seconds)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     folder = out or Path("runs") / settings.name
     n_initial = len(settings.data) * settings.initialise.steps if settings.initialise else 0
-    total = n_initial + settings.train.steps
     with ExitStack() as stack:
         advance = stack.enter_context(progress_bar(f"training {settings.name}"))
         write = None
@@ -59,17 +68,28 @@ def train(
             write = stack.enter_context(tensorboard_report(folder / "tensorboard"))
 
         def report(stage: str, progress: Progress) -> None:
-            advance(progress.step + (n_initial if stage == "train" else 0), total)
+            if stage == "train":
+                advance(n_initial + progress.step, n_initial + progress.steps)
+            else:
+                advance(progress.step, n_initial + settings.train.steps)
             if write is not None:
                 write(stage, progress)
 
-        command = f"ulda train {config if not config.is_absolute() else config.name}"
+        options = _options(method, seconds)
+        command = f"ulda train {config if not config.is_absolute() else config.name}{options}"
         try:
-            model = train_base(settings, folder, resume=resume, command=command, report=report)
+            model = runs.train(settings, folder, resume=resume, command=command, report=report)
         except KeyboardInterrupt:
-            stop(folder, f"with: ulda train {config} --out {folder} --resume")
+            stop(folder, f"with: ulda train {config}{options} --out {folder} --resume")
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    typer.echo(f"trained {settings.name} on {', '.join(model.sources)}: {n_parameters} parameters, in {folder}")
+    what = settings.name if settings.method == "ulda" else f"{settings.name} ({settings.method})"
+    typer.echo(f"trained {what} on {', '.join(model.sources)}: {n_parameters} parameters, in {folder}")
+
+
+def _options(method: str | None, seconds: float | None) -> str:
+    """Return the options that decide what is trained, as they are typed."""
+    given = {"--method": method, "--seconds": None if seconds is None else f"{seconds:g}"}
+    return "".join(f" {option} {value}" for option, value in given.items() if value is not None)
 
 
 def set_threads(threads: int | None) -> None:

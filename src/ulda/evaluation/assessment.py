@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ def assess(
     domain: Domain,
     mask: Mask,
     *,
+    against: Mapping[str, Method] | None = None,
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -96,6 +97,8 @@ def assess(
         Fully sampled slices that took no part in training; see `ulda.evaluation.unseen`.
     mask
         The lines that are kept.
+    against
+        Further methods to compare it with, by the name they are shown under.
     iterations
         How many phases; None for as many as the model was trained with.
     seed
@@ -110,7 +113,7 @@ def assess(
     model = copy.deepcopy(model)
     if UNADAPTED not in model.domains:
         model.add_domain(UNADAPTED)
-    methods = classical | {BASE: Learned(model, UNADAPTED, iterations)}
+    methods = {**classical, **(against or {}), BASE: Learned(model, UNADAPTED, iterations)}
     judged = BASE
     if active != UNADAPTED:
         judged = ADAPTED

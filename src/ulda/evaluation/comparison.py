@@ -69,6 +69,7 @@ class Comparison:
         }
 
 
+@torch.no_grad()
 def compare(
     methods: Mapping[str, Method],
     domain: Domain,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ulda.bundled import model_folder
 from ulda.data import Domain
@@ -22,20 +24,20 @@ from ulda.training.stages import adapt as train_adapter
 
 
 @dataclass(frozen=True)
-class Adaptation:
-    """An adapted model and what is known about it.
+class Outcome(ABC):
+    """What is known about an adaptation, of any method.
 
     Attributes
     ----------
-    model
-        The model, with the new adapter as its active one.
     domain
-        The adapter's domain.
+        The new domain.
     facts
         Mask, normalisation, slices and subjects, fingerprint of the data, settings, validation before and after.
     """
 
-    model: ULDA
+    made: ClassVar[str] = "model"
+    """What an adaptation makes, in a word."""
+
     domain: str
     facts: dict[str, Any]
 
@@ -55,7 +57,26 @@ class Adaptation:
         where = f"on validation ({n_slices} slices of {n_subjects} subjects)"
         if gain > 0:
             return f"adaptation helped {where} by {gain:.2f} dB: PSNR {before:.2f} -> {after:.2f}"
-        return f"adaptation did not help {where}: PSNR stays {before:.2f}, and the adapter is the un-adapted start"
+        return f"adaptation did not help {where}: PSNR stays {before:.2f}, and the {self.made} is the un-adapted start"
+
+    @abstractmethod
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write what the adaptation made, with its facts."""
+
+
+@dataclass(frozen=True)
+class Adaptation(Outcome):
+    """An adapted model and what is known about it.
+
+    Attributes
+    ----------
+    model
+        The model, with the new adapter as its active one.
+    """
+
+    made: ClassVar[str] = "adapter"
+
+    model: ULDA
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the adapter, for `ulda.load` with the base it belongs to."""
@@ -139,17 +160,8 @@ def adapt(
     ('knee', 2, ('brain',), True)
     """
     model = copy.deepcopy(base) if isinstance(base, ULDA) else load_base(model_folder(base))
-    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
-        name = name or data.name.replace(".", "-")
-        if name == UNADAPTED:
-            raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
-        if name in model.sources:
-            raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
-        split = split_for_training(data, seed)
-        if slices is not None:
-            split = replace(split, train=split.train.take(choose_slices(split.train.subjects, slices, seed)))
-        task = _task(name, split, mask, ratio, seed)
-        data_facts = _data_facts(data, split)
+    target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
+    name, task = target.task.domain, target.task
     model.add_domain(name)
     settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
     if steps is not None:
@@ -159,17 +171,70 @@ def adapt(
     place = None if folder is None else Path(folder)
     history = train_adapter(model, task, settings, augment=augment, folder=place, report=report)
     model.domain = name
-    facts = {
-        "mask": task.masks[0].as_dict(),
-        "phase_axis": task.axis,
-        "normalisation": "peak of the zero-filled image",
-        **data_facts,
+    facts = target.facts() | {
         "augment": augment,
         "settings": settings.model_dump(mode="json"),
-        "validation": _validation_facts(split, history, name),
-        "seconds": round(total_seconds(history), 1),
+        **target.outcome_facts(history),
     }
-    return Adaptation(model.eval(), name, facts)
+    return Adaptation(name, facts, model.eval())
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a model is adapted to.
+
+    Attributes
+    ----------
+    task
+        The slices and the mask; its domain is the new one.
+    split
+        The slices to train on and those to validate with, as data.
+    data_facts
+        What is told about the data.
+    """
+
+    task: Task
+    split: TrainingSplit
+    data_facts: dict[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known before the adaptation: the mask and the data."""
+        return {
+            "mask": self.task.masks[0].as_dict(),
+            "phase_axis": self.task.axis,
+            "normalisation": "peak of the zero-filled image",
+            **self.data_facts,
+        }
+
+    def outcome_facts(self, history: list[Progress]) -> dict[str, Any]:
+        """Return what is known after it: the validations before and after, and the time."""
+        return {
+            "validation": _validation_facts(self.split, history, self.task.domain),
+            "seconds": round(total_seconds(history), 1),
+        }
+
+
+def load_target(
+    domain: Domain | str | Path,
+    sources: Sequence[str],
+    *,
+    slices: int | None = None,
+    mask: Mask | None = None,
+    ratio: float = 0.2,
+    seed: int = 0,
+    name: str | None = None,
+) -> Target:
+    """Read the slices of a new domain; the parameters are those of `adapt`, and the names of the sources are taken."""
+    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
+        name = name or data.name.replace(".", "-")
+        if name == UNADAPTED:
+            raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
+        if name in sources:
+            raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
+        split = split_for_training(data, seed)
+        if slices is not None:
+            split = replace(split, train=split.train.take(choose_slices(split.train.subjects, slices, seed)))
+        return Target(_task(name, split, mask, ratio, seed), split, _data_facts(data, split))
 
 
 def _task(name: str, split: TrainingSplit, mask: Mask | None, ratio: float, seed: int) -> Task:

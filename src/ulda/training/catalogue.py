@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +14,7 @@ from torch import nn
 
 from ulda.bundled import FACTS, FOLDER, ModelKind, bundled_names
 from ulda.errors import UldaError
-from ulda.training.files import base_fingerprint, load_base, read_facts
+from ulda.training.files import METHOD_FORMAT, base_fingerprint, load_base, read_facts
 
 KINDS: tuple[ModelKind, ...] = ("base", "adapter")
 
@@ -30,14 +32,25 @@ def find_models(paths: Iterable[str | Path] = ()) -> list[Path]:
     return found
 
 
-def describe_model(name_or_folder: str | Path) -> dict[str, Any]:
-    """Return all that the files of a base or an adapter say, with real parameter counts, for JSON.
+def method_in(folder: str | Path) -> str | None:
+    """Return which other method a folder holds a model of; None for a base, and for what is no model at all."""
+    try:
+        facts = json.loads((Path(folder) / FACTS["base"]).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(facts.get("method")) if isinstance(facts, dict) and facts.get("format") == METHOD_FORMAT else None
 
-    A base is loaded, so that damaged files are found.
+
+def describe_model(name_or_folder: str | Path) -> dict[str, Any]:
+    """Return all that the files of a model say, with real parameter counts, for JSON.
+
+    It is a base, an adapter, or a model of another method. A base is loaded, so that damaged files are found.
     """
     folder = Path(name_or_folder)
     if isinstance(name_or_folder, str) and any(name_or_folder in bundled_names(kind) for kind in KINDS):
         folder = FOLDER / name_or_folder
+    if method_in(folder) is not None:
+        return _describe_method(folder)
     if (folder / FACTS["base"]).is_file():
         return _describe_base(folder)
     if (folder / FACTS["adapter"]).is_file():
@@ -69,17 +82,7 @@ def _describe_base(folder: Path) -> dict[str, Any]:
 
 def _describe_adapter(folder: Path) -> dict[str, Any]:
     facts = read_facts(folder / FACTS["adapter"], "ulda-adapter")
-    counts = {"adapter": 0, "steps": 0}
-    try:
-        with safe_open(folder / "adapter.safetensors", framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, the file is not iterable
-                part = name.partition(".")[0]
-                size = 1
-                for side in file.get_slice(name).get_shape():
-                    size *= side
-                counts[part] = counts.get(part, 0) + size
-    except (OSError, SafetensorError) as error:
-        raise UldaError(f"adapter.safetensors in {folder.name} cannot be read as safetensors ({error})") from error
+    counts = {"adapter": 0, "steps": 0} | _counts_by_part(folder / "adapter.safetensors")
     described = ("format", "version", "weights")
     return {
         "kind": "adapter",
@@ -88,6 +91,32 @@ def _describe_adapter(folder: Path) -> dict[str, Any]:
         **{key: value for key, value in facts.items() if key not in described},
         "parameters": {"adapter h": counts["adapter"], "step sizes": counts["steps"], "file": sum(counts.values())},
     }
+
+
+def _describe_method(folder: Path) -> dict[str, Any]:
+    facts = read_facts(folder / FACTS["base"], METHOD_FORMAT)
+    counts = _counts_by_part(folder / "model.safetensors")
+    return {
+        "kind": "method",
+        "name": folder.name,
+        "path": str(folder),
+        **{key: facts.get(key) for key in ("ulda", "method", "sizes", "sources", "domain", "weights")},
+        "parameters": {**counts, "file": sum(counts.values())},
+        "card": facts.get("facts", {}),
+    }
+
+
+def _counts_by_part(path: Path) -> dict[str, int]:
+    """Count the parameters in a file by the first part of their names."""
+    counts: dict[str, int] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118, the file is not iterable
+                part = name.partition(".")[0]
+                counts[part] = counts.get(part, 0) + math.prod(file.get_slice(name).get_shape())
+    except (OSError, SafetensorError) as error:
+        raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+    return counts
 
 
 def _count(module: nn.Module) -> int:

@@ -14,6 +14,12 @@ from ulda.training.network import Architecture
 from ulda.training.settings import Settings, checked
 from ulda.training.slices import DEMO
 
+ULDA_METHOD = "ulda"
+"""The method that `architecture` and `initialise` belong to."""
+
+OF_ULDA = frozenset({"architecture", "initialise"})
+"""The keys that only this method has."""
+
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -103,12 +109,18 @@ class CheckedArchitecture(Architecture):
 
 
 class Config(BaseModel):
-    """A training from its data to a base.
+    """A training from its data to a base, or to a model of another method.
 
     Attributes
     ----------
     name
         The name of the base.
+    method
+        What to train; `ulda methods` lists the methods.
+    sizes
+        The sizes of another method than ulda, whose own are in `architecture`; what is left out has its default.
+    seconds
+        Train for this time, as many steps as fit into it, instead of `train.steps`; null for the steps.
     seed
         Seed of the start of the network; the masks and the stages have their own.
     data
@@ -117,9 +129,9 @@ class Config(BaseModel):
     masks
         The masks.
     architecture
-        The sizes of the network.
+        For ulda: the sizes of the network.
     initialise
-        Step 0: the extractor is trained on each source alone and averaged; null to leave it out.
+        For ulda, step 0: the extractor is trained on each source alone and averaged; null to leave it out.
     train
         Step 1: all sources together.
     card
@@ -129,6 +141,9 @@ class Config(BaseModel):
     model_config = STRICT
 
     name: str = Field("base", min_length=1)
+    method: str = ULDA_METHOD
+    sizes: dict[str, Any] = Field(default_factory=dict)
+    seconds: float | None = Field(None, gt=0)
     seed: int = Field(0, ge=0)
     data: tuple[DataConfig, ...] = Field(min_length=1)
     masks: MaskConfig = MaskConfig()
@@ -144,6 +159,22 @@ class Config(BaseModel):
         if twice:
             raise ValueError(f"two source domains have the name {twice[0]}")
         return self
+
+    @model_validator(mode="after")
+    def _keys_of_the_method(self) -> Config:
+        if self.method == ULDA_METHOD and self.sizes:
+            raise ValueError("sizes are those of other methods; the sizes of ulda are given as architecture")
+        if self.method != ULDA_METHOD:
+            given = OF_ULDA & self.model_fields_set
+            if self.train.lower_level != "unrolled":
+                given |= {"train.lower_level"}
+            if given:
+                raise ValueError(f"{min(given)} belongs to ulda, but the method is {self.method}; remove one of them")
+        return self
+
+    def values(self) -> dict[str, Any]:
+        """Return what YAML and JSON hold: all keys that the method has."""
+        return self.model_dump(mode="json", exclude=set() if self.method == ULDA_METHOD else set(OF_ULDA))
 
     def resolved(self, folder: Path) -> Config:
         """Return the configuration with the paths of the data made absolute, from those relative to a folder."""

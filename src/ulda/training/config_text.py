@@ -38,7 +38,7 @@ def default_config() -> str:
 
 def config_yaml(config: Config) -> str:
     """Write a configuration as YAML that `parse_config` reads back."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, default_flow_style=None, width=_WIDTH)
+    return yaml.safe_dump(config.values(), sort_keys=False, default_flow_style=None, width=_WIDTH)
 
 
 def config_table() -> str:

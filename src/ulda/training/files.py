@@ -20,6 +20,8 @@ from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
 VERSION = 1
+METHOD_FORMAT = "ulda-method"
+"""What the file of a model of another method calls itself."""
 
 
 def base_fingerprint(model: ULDA) -> str:

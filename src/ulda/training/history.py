@@ -100,8 +100,23 @@ def has_stalled(history: Sequence[Progress], patience: int) -> bool:
 
 def total_seconds(history: Sequence[Progress]) -> float:
     """Add up the time of runs that followed each other, each with a clock of its own."""
+    return sum(row.seconds for row in _last_rows(history))
+
+
+def total_steps(history: Sequence[Progress]) -> int:
+    """Add up the steps of runs that followed each other.
+
+    Examples
+    --------
+    >>> total_steps([Progress(step, 9, 0.1, 1e-3) for step in (5, 9, 5, 7)])
+    16
+    """
+    return sum(row.step for row in _last_rows(history))
+
+
+def _last_rows(history: Sequence[Progress]) -> list[Progress]:
     ends = [row for row, after in pairwise(history) if after.step <= row.step]
-    return sum(row.seconds for row in [*ends, *history[-1:]])
+    return [*ends, *history[-1:]]
 
 
 def write_log(path: Path, history: Sequence[Progress]) -> None:

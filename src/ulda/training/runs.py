@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ulda.physics import cartesian_mask
 from ulda.training.config import Config, DataConfig, MaskConfig, parse_config
 from ulda.training.config_text import config_yaml
 from ulda.training.files import save_base
-from ulda.training.history import Progress, Report, total_seconds
+from ulda.training.history import Progress, Report, total_seconds, total_steps
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, Architecture
 from ulda.training.slices import DEMO, choose_slices, normalised_images, opened, split_for_training
@@ -25,6 +25,8 @@ StageReport = Callable[[str, Progress], None]
 """Called after each step with the name of the stage, ``initialise`` or ``train``."""
 
 CONFIG_NAME = "config.yaml"
+BUDGET_NAME = "budget.json"
+"""Keeps the number of steps that a time was found to allow."""
 
 
 def train_base(
@@ -34,6 +36,7 @@ def train_base(
     resume: bool = False,
     command: str = "",
     report: StageReport | None = None,
+    steps_in_time: Callable[[Sequence[Task]], int] | None = None,
 ) -> ULDA:
     """Train a base and write it, with checkpoints and logs on the way.
 
@@ -50,21 +53,55 @@ def train_base(
         How the training was started, for the model card.
     report
         Called after each step.
+    steps_in_time
+        Says how many steps, those of step 0 among them, fit into the time that the configuration gives.
     """
     folder = Path(folder)
-    _prepare(folder, config, resume)
-    tasks, data_facts = [], []
-    for entry in config.data:
-        task, facts = load_task(entry, config.masks)
-        tasks.append(task)
-        data_facts.append(facts)
+    prepare(folder, config, resume)
+    tasks, data_facts = load_tasks(config)
+    n_initial = len(tasks) * config.initialise.steps if config.initialise else 0
+    settings = config.train
+    if steps_in_time is not None:
+        settings = settings.model_copy(update={"steps": _after(n_initial, steps_in_time(tasks))})
     model = ULDA(Architecture(**vars(config.architecture)), [task.domain for task in tasks], seed=config.seed)
-    history: list[Progress] = []
+    before: list[Progress] = []
     if config.initialise is not None:
         place = folder / "initialise"
-        history += initialise(model, tasks, config.initialise, folder=place, report=_named(report, "initialise"))
-    history += train_sources(model, tasks, config.train, folder=folder, report=_named(report, "train"))
-    card = {
+        before = initialise(model, tasks, config.initialise, folder=place, report=named(report, "initialise"))
+    after = train_sources(model, tasks, settings, folder=folder, report=named(report, "train"))
+    card = training_card(config, command, data_facts, before + after)
+    card["spent"] = {
+        "equal": "steps" if config.seconds is None else "wall-clock",
+        "steps": total_steps(after),
+        "slices": total_steps(after) * settings.batch_size,
+        "seconds": round(total_seconds(before + after), 2),
+        "extra_steps": {"initialise": total_steps(before)} if before else {},
+    }
+    save_base(model, folder, card, overwrite=resume)
+    return model.eval()
+
+
+def _after(n_initial: int, steps: int) -> int:
+    """Return the steps that the initialisation leaves."""
+    if steps <= n_initial:
+        raise UldaError(
+            f"the time is enough for {steps} steps, but the initialisation alone takes {n_initial}; give more time, or "
+            "fewer initialise.steps"
+        )
+    return steps - n_initial
+
+
+def load_tasks(config: Config) -> tuple[list[Task], list[dict[str, Any]]]:
+    """Read all source domains; return what to train on, and what the model card says about them."""
+    loaded = [load_task(entry, config.masks) for entry in config.data]
+    return [task for task, _ in loaded], [facts for _, facts in loaded]
+
+
+def training_card(
+    config: Config, command: str, data_facts: list[dict[str, Any]], history: list[Progress]
+) -> dict[str, Any]:
+    """Return what is told about a training: the configuration, the data, the last validation, time and machine."""
+    return {
         **config.card,
         "name": config.name,
         "command": command,
@@ -78,8 +115,6 @@ def train_base(
             "torch": torch.__version__,
         },
     }
-    save_base(model, folder, card, overwrite=resume)
-    return model.eval()
 
 
 def load_task(entry: DataConfig, masks: MaskConfig) -> tuple[Task, dict[str, Any]]:
@@ -125,21 +160,23 @@ def peak_memory_mb() -> int | None:
     return round(peak / (1e6 if sys.platform == "darwin" else 1e3))
 
 
-def _prepare(folder: Path, config: Config, resume: bool) -> None:
-    """Make the folder of a run, or check that the run in it is the one to continue."""
+def prepare(folder: Path, config: Config, resume: bool) -> None:
+    """Make the folder of a run with its ``config.yaml``, or check that the run in it is the one to continue."""
     if has_checkpoint(folder) and not resume:
         raise UldaError(f"{folder} holds a training already; continue it with --resume or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / CONFIG_NAME
     if resume and place.exists():
-        before = dict(_leaves(parse_config(place.read_text(encoding="utf-8")).model_dump(mode="json")))
-        now = dict(_leaves(config.model_dump(mode="json")))
+        before = dict(_leaves(parse_config(place.read_text(encoding="utf-8")).values()))
+        now = dict(_leaves(config.values()))
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:
             raise UldaError(
                 f"the run in {folder} was started with another {changed[0]} ({before.get(changed[0])}, now "
                 f"{now.get(changed[0])}); continue with the same configuration or choose another --out"
             )
+    if not resume:
+        (folder / BUDGET_NAME).unlink(missing_ok=True)
     with atomic_output(place, overwrite=True) as temporary:
         temporary.write_text(config_yaml(config), encoding="utf-8")
 
@@ -153,7 +190,8 @@ def _leaves(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(value, f"{path}{step}")
 
 
-def _named(report: StageReport | None, stage: str) -> Report | None:
+def named(report: StageReport | None, stage: str) -> Report | None:
+    """Name the stage of a report."""
     return None if report is None else lambda progress: report(stage, progress)
 
 
@@ -164,7 +202,8 @@ def _last_validation(history: list[Progress]) -> dict[str, Any]:
 
 def _without_folders(config: Config) -> dict[str, Any]:
     """Return the configuration for the model card, which tells no folders of the machine."""
-    values = config.model_dump(mode="json", exclude={"card"})
+    values = config.values()
+    del values["card"]
     for entry in values["data"]:
         entry["file"] = _without_folder(entry["file"])
     return values
