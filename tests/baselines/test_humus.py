@@ -7,12 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.baselines.test_dncn import centred_fft, knee_task, measured
+from tests.baselines.test_dncn import centred_fft
 from tests.baselines.test_methods import coil_maps, images
-from ulda.baselines import Budget
 from ulda.baselines.humus import PUBLISHED, Cascade, HUMUSNet, HybridBlock, MultiScaleTransformer
 from ulda.errors import UldaError
-from ulda.evaluation import psnr
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
 
 
@@ -231,18 +229,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     again = HUMUSNet.load(tmp_path)
     assert again.sizes == model.sizes
     assert torch.equal(again(y, physics), model(y, physics))
-
-
-def test_two_slices_are_learned_by_heart() -> None:
-    task, steps = knee_task(size=48), 85
-    sizes = {"depths": (1, 1), "heads": (3, 6), "bottleneck_depth": 1, "bottleneck_heads": 12, "window": 4}
-    model = HUMUSNet(embed=24, sources=("knee",), **sizes)  # type: ignore[arg-type]
-    changes = {"learning_rate": 3e-3, "validate_every": 0}
-    training = model.fit([task], Budget.of_steps(steps, slices=2 * steps), changes=changes)
-    assert training.spent.slices == 170
-    with torch.no_grad():
-        found = psnr(model(*measured(task)).abs(), task.images.abs(), data_range=1.0)
-    assert (found > 35).all(), found
 
 
 @pytest.mark.parametrize(

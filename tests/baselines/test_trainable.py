@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,28 @@ SMALL: dict[str, dict[str, Any]] = {
     "unet": {"channels": 4, "pools": 2},
     "umri": {"filters": 6, "layers": 3, "cascades": 2},
     "meta": {"width": 4, "depth": 2, "phases": 3, "inner_steps": 2},
-    "humus": {},
+    "humus": {
+        "embed": 8,
+        "depths": (2,),
+        "heads": (2,),
+        "bottleneck_depth": 1,
+        "bottleneck_heads": 4,
+        "window": 4,
+    },
 }
 every_method = pytest.mark.parametrize("name", METHODS)
 SOURCES = ("brain", "knee")
 SOLVERS = ("ulda", "lda", "meta")
 
 
+def build(name: str, sources: Sequence[str] = SOURCES, seed: int = 0, **sizes: Any) -> TrainableMethod:
+    kind: Callable[..., TrainableMethod] = method_class(name)
+    return kind(sources=sources, seed=seed, **(sizes or SMALL[name]))
+
+
 def small(name: str, sources: tuple[str, ...] = SOURCES, seed: int = 0) -> TrainableMethod:
     """Return a small network whose weights are not those of a special start, such as layers of zeros."""
-    model = method_class(name)(sources=sources, seed=seed, **SMALL[name])
+    model = build(name, sources, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -89,8 +101,7 @@ def test_neither_scale_nor_batch_matters(name: str) -> None:
 @every_method
 def test_the_seed_decides_and_nothing_else_is_drawn(name: str) -> None:
     state = torch.get_rng_state()
-    make = method_class(name)
-    first, again, other = (make(sources=SOURCES, seed=seed, **SMALL[name]) for seed in (1, 1, 2))
+    first, again, other = (build(name, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
@@ -116,7 +127,7 @@ def test_gradient_flows_to_every_parameter(name: str) -> None:
 def test_training_is_deterministic_and_reports_what_it_spent(name: str) -> None:
     tasks, found = [knee(source) for source in SOURCES], []
     for _ in range(2):
-        model = method_class(name)(sources=SOURCES, seed=3, **SMALL[name])
+        model = build(name, seed=3)
         before = weights(model)
         training = model.fit(tasks, Budget.of_steps(4, slices=8), seed=5)
         found.append(weights(model))
@@ -128,7 +139,6 @@ def test_training_is_deterministic_and_reports_what_it_spent(name: str) -> None:
 @every_method
 def test_adaptation_leaves_the_frozen_parameters_bit_identical(name: str) -> None:
     model = small(name)
-    model.domain = None
     before = weights(model)
     training = model.adapt(knee("hip"), Budget.of_steps(6, slices=12), seed=1)
     assert model.domain == "hip"
@@ -161,15 +171,17 @@ def psnr_of(model: TrainableMethod, task: Task) -> float:
 def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     y, physics = measured((33, 27))
     model = small(name)
-    model.domain = None
-    model.adapt(knee("hip"), Budget.of_steps(2, slices=4))
+    for domain in ("hip", "elbow", "hip"):
+        model.adapt(knee(domain), Budget.of_steps(2, slices=4))
     model.save(tmp_path / "model", {"licence": "CC0"})
     again = load_method(tmp_path / "model")
     assert type(again) is type(model)
-    assert (again.sources, again.domain, again.n_parameters) == (SOURCES, "hip", model.n_parameters)
+    assert (again.sources, again.adapted_to, again.domain) == (SOURCES, ("elbow", "hip"), "hip")
+    assert again.n_parameters == model.n_parameters
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "model.json"}
     with torch.no_grad():
-        assert torch.equal(again(y, physics), model(y, physics))
+        for chosen in (*SOURCES, "elbow", None):
+            assert torch.equal(again(y, physics, chosen), model(y, physics, chosen))
     with pytest.raises(UldaError, match=f"is a {name}, not a"):
         method_class("dncn" if name != "dncn" else "unet").load(tmp_path / "model")
 
@@ -179,7 +191,7 @@ def test_a_training_is_continued_bit_by_bit(name: str, tmp_path: Path) -> None:
     tasks = [knee(source) for source in SOURCES]
 
     def train(folder: Path, stop_after: int | None = None) -> dict[str, Tensor]:
-        model = method_class(name)(sources=SOURCES, **SMALL[name])
+        model = build(name)
         seen = iter(range(1000))
 
         def report(_: object) -> None:
@@ -204,24 +216,43 @@ def test_a_training_is_continued_bit_by_bit(name: str, tmp_path: Path) -> None:
 def test_equal_wall_clock(name: str, tmp_path: Path) -> None:
     """The number of steps is found by trying; a training that is continued keeps it."""
     tasks = [knee(source) for source in SOURCES]
-    spent = [
-        method_class(name)(sources=SOURCES, **SMALL[name])
-        .fit(tasks, Budget.of_seconds(0.5, batch_size=2), folder=tmp_path)
-        .spent
-        for _ in range(2)
-    ]
+    spent = [build(name).fit(tasks, Budget.of_seconds(0.5, batch_size=2), folder=tmp_path).spent for _ in range(2)]
     assert spent[0].equal == "wall-clock"
     assert spent[0].slices == 2 * spent[0].steps
     assert spent[1].steps == spent[0].steps
 
 
-OVERFIT: dict[str, dict[str, Any]] = {}
-"""Sizes, steps and rates with which each method learns two slices by heart."""
+OVERFIT: dict[str, tuple[dict[str, Any], int, int, float]] = {
+    "dncn": ({"filters": 32}, 48, 180, 4e-3),
+    "unet": ({"channels": 8, "pools": 3}, 48, 300, 5e-3),
+    "umri": ({"filters": 16, "cascades": 3}, 48, 200, 4e-3),
+    "humus": (
+        {"depths": (1, 1), "heads": (3, 6), "bottleneck_depth": 1, "bottleneck_heads": 12, "window": 4},
+        48,
+        100,
+        3e-3,
+    ),
+    "ulda": ({"phases": 7}, 32, 300, 1e-2),
+    "lda": ({"phases": 7}, 32, 300, 1e-2),
+    "meta": ({"phases": 7}, 32, 360, 1e-2),
+}
+"""Sizes, side of the slices, steps and rate with which each method learns two slices by heart."""
 
 
-def overfit_cases() -> Iterator[Any]:
-    for name in METHODS:
-        yield pytest.param(name, OVERFIT.get(name, {}), id=name)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SOLVERS else []) for name in METHODS]
+)
+def test_two_slices_are_learned_by_heart(name: str) -> None:
+    sizes, side, steps, rate = OVERFIT[name]
+    task = knee(size=side)
+    model = build(name, ["knee"], **sizes)
+    model.fit([task], Budget.of_steps(steps, slices=2 * steps), changes={"learning_rate": rate, "validate_every": 0})
+    assert psnr_of(model, task) > 35
+
+
+def test_a_source_is_not_a_new_domain() -> None:
+    with pytest.raises(UldaError, match="knee is a source of this DnCn; give the new domain another name"):
+        small("dncn").adapt(knee("knee"), Budget.of_steps(1, slices=2))
 
 
 def test_a_source_must_be_known() -> None:
@@ -230,7 +261,7 @@ def test_a_source_must_be_known() -> None:
 
 
 def test_a_wrong_name_lists_the_methods() -> None:
-    with pytest.raises(UldaError, match="there is no method 'dcnn'; there are: ulda, lda, dncn"):
+    with pytest.raises(UldaError, match="there is no method 'dcnn'; did you mean 'dncn'"):
         method_class("dcnn")
 
 

@@ -139,8 +139,6 @@ class LDA(TrainableMethod):
         report: Report | None = None,
     ) -> Training:
         """Adapt to a new domain, from the net of the nearest source; see `TrainableMethod.adapt`."""
-        if task.domain in self.sources:
-            raise UldaError(f"{task.domain} is a source of this LDA; give the new domain another name")
         self.nearest = self.nearest_source(task)
         return super().adapt(task, budget, seed=seed, changes=changes, folder=folder, report=report)
 

@@ -62,6 +62,8 @@ class TrainableMethod(nn.Module, Method):
     ----------
     sources
         The source domains.
+    adapted_to
+        The domains it was adapted to, in their order.
     domain
         The domain that is used where none is named; None without one.
     sizes
@@ -82,6 +84,7 @@ class TrainableMethod(nn.Module, Method):
     def __init__(self, sources: Sequence[str] = (), sizes: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.sources: tuple[str, ...] = tuple(sources)
+        self.adapted_to: tuple[str, ...] = ()
         self.domain: str | None = None
         self.sizes = dict(sizes or {})
 
@@ -179,6 +182,8 @@ class TrainableMethod(nn.Module, Method):
         It ends with the parameters of the best validation, where the task has validation slices; the start takes part.
         The parameters are as for `fit`.
         """
+        if task.domain in self.sources:
+            raise UldaError(f"{task.domain} is a source of this {self.title}; give the new domain another name")
         self.add_domain(task.domain)
         given = {**self.adaptation_defaults, **(changes or {}), "seed": seed}
         if budget.steps is None:
@@ -194,6 +199,7 @@ class TrainableMethod(nn.Module, Method):
             report=report,
             keep_best=len(task.validation) > 0,
         )
+        self.adapted_to = (*(name for name in self.adapted_to if name != task.domain), task.domain)
         self.domain = task.domain
         return Training(history, _spent(budget, history, {}))
 
@@ -206,6 +212,7 @@ class TrainableMethod(nn.Module, Method):
             "method": self.name,
             "sizes": self.sizes,
             "sources": list(self.sources),
+            "adapted_to": list(self.adapted_to),
             "domain": self.domain,
             "n_parameters": self.n_parameters,
             "facts": dict(facts or {}),
@@ -221,11 +228,11 @@ class TrainableMethod(nn.Module, Method):
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
         try:
             model = cls(sources=facts["sources"], **facts["sizes"])
-            if facts["domain"] is not None:
-                model.add_domain(facts["domain"])
+            for domain in facts["adapted_to"]:
+                model.add_domain(domain)
         except (TypeError, KeyError) as error:
             raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error
-        model.domain = facts["domain"]
+        model.adapted_to, model.domain = tuple(facts["adapted_to"]), facts["domain"]
         restore_tensors(model, folder / "model.safetensors", facts)
         return model.eval()
 
