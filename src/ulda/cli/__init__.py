@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda import __version__
-from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, train, verify
+from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, report, train, verify
 from ulda.errors import UldaError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("methods")(methods.methods)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(models.app, name="models")
 app.command("reconstruct")(reconstruct.reconstruct)
+app.command("report")(report.report)
 app.command("train")(train.train)
 app.command("verify")(verify.verify)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ulda.cli.output import JsonOption, print_json, print_table, progress_bar, to_json
+from ulda.cli.report import provenance
 from ulda.cli.train import ThreadsOption, set_threads
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ulda.physics import Mask
     from ulda.training import ULDA
     from ulda.training.adaptation import Adaptation
+
+REPORT = "report.html"
 
 
 def demo(
@@ -33,7 +36,7 @@ def demo(
 ) -> None:
     """Adapt the bundled base to the embedded knee with 5 slices, and compare it on slices it has not seen.
 
-    Writes the adapter, a reconstruction with its certificate, tables, curves and pictures.
+    Writes the adapter, a reconstruction with its certificate, tables, curves, pictures and a report to read them in.
     """
     start = time.perf_counter()
     set_threads(threads)
@@ -55,6 +58,7 @@ def demo(
     for index in range(0, len(test), 2):
         save_panel(assessment.comparison, index, out / f"knee-{index:02}.png")
     assessment.save_scores(out / "scores.csv", overwrite=True)
+    _report(assessment, adaptation.model, test, certified, out)
     result = assessment.as_dict() | {
         "domain": knee.name,
         "licence": knee.header.licence,
@@ -117,11 +121,23 @@ def _certify(model: ULDA, test: Domain, mask: Mask, out: Path) -> dict[str, Any]
     save_curves(out / "gradient.svg", drawn, "Norm of the gradient", "phase", "norm", log_y=True, overwrite=True)
     return {
         "file": run_file.name,
+        "digest": result.certificate["digest"],
         "verified": verdict.ok,
         "problems": list(verdict.problems),
         "every_step_descended": all(s["every_step_descended"] for s in result.certificate["samples"]),
         "u_steps": result.trace.accepted_fraction(),
     }
+
+
+def _report(assessment: Assessment, model: ULDA, test: Domain, certified: dict[str, Any], out: Path) -> None:
+    """Write the data of the report, and the report."""
+    from ulda.evaluation.report import report_of_assessment, save_comparison, write_report
+
+    certificate = {"certificate": {"file": certified["file"], "digest": certified["digest"]}}
+    notes = (test.header.note,) if test.header.note else ()
+    content = report_of_assessment(assessment, test, notes=notes, provenance=provenance(model, **certificate))
+    save_comparison(out / "comparison.h5", content, overwrite=True)
+    write_report([content], out / REPORT, overwrite=True)
 
 
 def _wins(assessment: Assessment) -> bool:
@@ -156,3 +172,4 @@ def _show(assessment: Assessment, adaptation: Adaptation, result: dict[str, Any]
         typer.echo("the adapted model is NOT the best in both PSNR and SSIM here")
     typer.echo(assessment.verdict)
     typer.echo(f"adapter, certificate, numbers, curves and pictures in {out}")
+    typer.echo(f"the report is {out / REPORT}; open it in a browser")

@@ -11,6 +11,7 @@ import typer
 
 from ulda.cli.data import parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, to_json
+from ulda.cli.report import provenance
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
     from ulda.evaluation.paired import PairedDifference
+    from ulda.training import ULDA
 
 N_PICTURES = 6
 DEFAULT_RATIO = 0.2
@@ -89,6 +91,8 @@ def evaluate(
                 "notes": notes,
                 "seconds": time.perf_counter() - start,
             }
+            if out is not None:
+                _save_comparison(assessment, network, chosen, result, out, force)
     result |= assessment.as_dict()
     if out is not None:
         _write(assessment, result, out, force)
@@ -97,7 +101,7 @@ def evaluate(
     else:
         _show(assessment, result)
         if out is not None:
-            typer.echo(f"numbers and pictures in {out}")
+            typer.echo(f"numbers and pictures in {out}; make a page of them with: ulda report {out}")
         typer.echo(assessment.verdict)
 
 
@@ -198,6 +202,18 @@ def _data_facts(domain: Domain, split: str) -> dict[str, Any]:
         "licence": domain.header.licence,
         "software": software_versions(),
     }
+
+
+def _save_comparison(
+    assessment: Assessment, model: ULDA, domain: Domain, result: dict[str, Any], out: Path, force: bool
+) -> None:
+    """Write what `ulda report` reads, while the data are open."""
+    from ulda.evaluation.report import report_of_assessment, save_comparison
+
+    rivals = {name: str(facts["weights"]) for name, facts in result["against"].items() if facts["weights"]}
+    sources = provenance(model, **({"SHA-256 of the other methods": rivals} if rivals else {}))
+    content = report_of_assessment(assessment, domain, notes=tuple(result["notes"]), provenance=sources)
+    save_comparison(out / "comparison.h5", content, overwrite=force)
 
 
 def _write(assessment: Assessment, result: dict[str, Any], out: Path, force: bool) -> None:

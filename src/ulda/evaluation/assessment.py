@@ -16,6 +16,7 @@ from ulda.evaluation.comparison import METRICS, Comparison, compare
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.physics import Mask
+from ulda.solvers import Trace
 
 if TYPE_CHECKING:
     from ulda.training import ULDA
@@ -38,12 +39,15 @@ class Assessment:
         The method the verdict compares it with: the un-adapted model; without an adapter, the best classical method.
     differences
         Of the judged method minus each other one, by method and metric.
+    traces
+        The records of the judged method's runs; their samples, one after the other, are the slices.
     """
 
     comparison: Comparison
     judged: str
     rival: str
     differences: dict[str, dict[str, PairedDifference]]
+    traces: tuple[Trace, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -113,11 +117,12 @@ def assess(
     model = copy.deepcopy(model)
     if UNADAPTED not in model.domains:
         model.add_domain(UNADAPTED)
-    methods = {**classical, **(against or {}), BASE: Learned(model, UNADAPTED, iterations)}
-    judged = BASE
-    if active != UNADAPTED:
-        judged = ADAPTED
-        methods[ADAPTED] = Learned(model, active, iterations)
+    traces: list[Trace] = []
+    judged = BASE if active == UNADAPTED else ADAPTED
+    kept = {judged: traces.append}
+    methods = {**classical, **(against or {}), BASE: Learned(model, UNADAPTED, iterations, kept.get(BASE))}
+    if judged == ADAPTED:
+        methods[ADAPTED] = Learned(model, active, iterations, traces.append)
     comparison = compare(methods, domain, mask, progress=progress)
     means = {row["method"]: row["psnr"] for row in comparison.summary()}
     differences = {
@@ -138,4 +143,5 @@ def assess(
         judged=judged,
         rival=BASE if judged == ADAPTED else max(classical, key=means.__getitem__),
         differences=differences,
+        traces=tuple(traces),
     )

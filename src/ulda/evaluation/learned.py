@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ulda.physics import Physics
-    from ulda.solvers import Options, Status
+    from ulda.solvers import Options, Status, Trace
     from ulda.training import ULDA
 
 
@@ -31,6 +32,8 @@ class Learned(Method):
         Whose adapter to use.
     iterations
         How many phases; None for as many as the model was trained with.
+    keep
+        Called with the record of every run.
 
     Examples
     --------
@@ -48,12 +51,15 @@ class Learned(Method):
     model: ULDA
     domain: str
     iterations: int | None = None
+    keep: Callable[[Trace], None] | None = None
 
     @torch.no_grad()
     def __call__(self, y: Tensor, physics: Physics) -> Tensor:
         """Reconstruct a batch ``(n, H, W)`` or ``(n, coils, H, W)``."""
         scaled, _, peak = normalise_measurement(y, physics)
-        x, _ = self.model.solve(scaled, physics, self.domain, _options(self.model, self.domain, self.iterations))
+        x, trace = self.model.solve(scaled, physics, self.domain, _options(self.model, self.domain, self.iterations))
+        if self.keep is not None:
+            self.keep(trace)
         return x * peak
 
 

@@ -84,19 +84,21 @@ class Adaptation(Outcome):
 
 
 def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) -> Settings:
-    """Return how a base is adapted: few steps, validated often, stopped when they bring nothing.
+    """Return how a base is adapted: few steps, validated often, stopped when they have long brought nothing.
 
-    A step sees about as many pixels whatever the size of the slices; more slices deserve more steps.
+    A step sees about as many pixels whatever the size of the slices; more slices deserve more steps. The best
+    parameters come late, when the rate has fallen, so that patience is long.
     """
+    steps = min(55 + 5 * n_slices, 300)
     return Settings(
-        steps=min(70 + 2 * n_slices, 300),
+        steps=steps,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
         learning_rate=6e-3,
         warm_up=0.1,
         lower_level="unrolled",
-        validate_every=10,
+        validate_every=max(10, steps // 15),
         checkpoint_every=10,
-        patience=4,
+        patience=8,
         seed=seed,
     )
 
