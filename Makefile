@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+AXE_VERSION := 4.14.0
 
 .PHONY: demo test lint format bench clean
 
@@ -10,6 +11,7 @@ demo: $(VENV)/.core
 	$(BIN)/ulda demo --out demo-output
 
 test: lint
+	-@command -v npm >/dev/null && $(MAKE) --silent .cache/axe-core
 	$(BIN)/python -m pytest -n 2 -m "not slow and not serial"
 	$(BIN)/python -m pytest -m "serial and not slow"
 
@@ -27,8 +29,14 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/regularizer.py
 	$(BIN)/python benchmarks/promises.py
 
+# for the accessibility of reports; its test skips where there is none
+.cache/axe-core:
+	mkdir -p .cache
+	cd .cache && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null
+	cd .cache && tar -xzf axe-core-$(AXE_VERSION).tgz && mv package axe-core
+
 clean:
-	rm -rf $(VENV) demo-output build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache demo-output build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed and was not found"; exit 1; }

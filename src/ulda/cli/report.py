@@ -1,0 +1,61 @@
+"""`ulda report`: results as one page that anyone can read offline."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ulda.cli.output import ForceOption, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from ulda.training import ULDA
+
+
+def report(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...", help="A folder of `ulda evaluate` or `ulda demo`, or an output of `ulda reconstruct`."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Fully sampled data to compare an output of `ulda reconstruct` with, slice by slice."),
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write results as one HTML file: images side by side, error maps, scores by slice, certificates, provenance.
+
+    The file needs no network and no other file. Several results are chosen between on the page.
+    """
+    from ulda.evaluation.report import read_report, write_report
+
+    n_bytes = write_report([read_report(source, reference) for source in sources], out, overwrite=force)
+    if as_json:
+        print_json({"out": str(out), "bytes": n_bytes})
+    else:
+        typer.echo(f"the report is {out} ({n_bytes / 1e6:.1f} MB); open it in a browser")
+
+
+def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Say how a result came about, for its report: the command, the weights, the versions, and whatever else."""
+    from ulda.solvers.certificate import fingerprint_weights, software_versions
+    from ulda.training.files import base_fingerprint
+
+    domain = model.active_domain()
+    return {
+        "command": {"command": shlex.join(["ulda", *sys.argv[1:]])},
+        "model": {
+            "SHA-256 of the base": base_fingerprint(model),
+            "adapter": domain,
+            "SHA-256 of base and adapter": fingerprint_weights(model.regularizer(domain)),
+        },
+        **more,
+        "software": software_versions(),
+    }

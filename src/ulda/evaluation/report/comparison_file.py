@@ -1,0 +1,214 @@
+"""``comparison.h5``: the images, scores and records of a comparison, from which its report is made.
+
+All texts stand in one JSON attribute, so that a name may hold any character; arrays are numbered in the order of the
+methods there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ulda.data import Domain
+from ulda.data.atomic import atomic_output
+from ulda.data.hdf5_output import hdf5_output
+from ulda.errors import UldaError
+from ulda.evaluation.assessment import Assessment
+from ulda.evaluation.comparison import METRICS
+from ulda.evaluation.paired import counted
+from ulda.evaluation.report.content import Images, Provenance, Report, Slice
+from ulda.physics import Mask
+from ulda.solvers import Step
+from ulda.solvers.trace import BRANCHES
+
+FORMAT = "ulda-comparison"
+VERSION = 1
+FILE_NAME = "comparison.h5"
+
+_TEXTS = ("title", "description", "convention", "judged", "traced", "verdict")
+_NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name != "branch")
+_DEFLATE_RATIO = 1100  # deflate makes nothing more than this much smaller
+
+
+def report_of_assessment(
+    assessment: Assessment, domain: Domain, *, notes: tuple[str, ...] = (), provenance: Provenance | None = None
+) -> Report:
+    """Turn a comparison into a report.
+
+    Parameters
+    ----------
+    assessment
+        The comparison.
+    domain
+        The slices it was made on.
+    notes
+        What a reader must know about it.
+    provenance
+        How to make it again; the data and the mask are added.
+    """
+    comparison = assessment.comparison
+    mask = comparison.mask
+    n_subjects = len(set(domain.subjects))
+    counts = f"{counted(len(domain), 'slice')} of {counted(n_subjects, 'subject')}"
+    lines = f"{mask.n_sampled} of {mask.n_lines} lines"
+    data = {
+        "domain": domain.name,
+        "SHA-256 of the slices": domain.fingerprint(),
+        "licence": domain.header.licence,
+        "mask": f"{mask.kind}, seed {mask.seed}, {lines}, hash {mask.hash}",
+    }
+    scores = {
+        name: {metric: getattr(of_method, metric).double().numpy() for metric in METRICS}
+        for name, of_method in comparison.scores.items()
+    }
+    return Report(
+        title=domain.name,
+        description=f"{counts}, {lines}, {domain.header.kspace_origin} k-space",
+        slices=tuple(
+            Slice(subject, name, mask) for subject, name in zip(domain.subjects, slice_names(domain), strict=True)
+        ),
+        images={name: images.float().numpy() for name, images in comparison.reconstructions.items()},
+        reference=comparison.reference.float().numpy(),
+        phase_axis=comparison.phase_axis,
+        scores=scores,
+        convention=next(iter(comparison.scores.values())).convention.name,
+        judged=assessment.judged,
+        traced=assessment.judged if assessment.traces else "",
+        traces=tuple(tuple(trace.steps(i)) for trace in assessment.traces for i in range(trace.n_samples)),
+        verdict=assessment.verdict,
+        notes=notes,
+        provenance={**(provenance or {}), "data": data},
+    )
+
+
+def slice_names(domain: Domain) -> tuple[str, ...]:
+    """Return what to call the slices: their number in the file, and their volume where there are several."""
+    volumes = domain.label("volume")
+    several = len(set(volumes)) > 1
+    return tuple(
+        f"slice {index} ({volume})" if several and volume else f"slice {index}"
+        for volume, index in zip(volumes, domain.indices, strict=True)
+    )
+
+
+def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False) -> None:
+    """Write the data of a report as HDF5, without any loss."""
+    masks = list(dict.fromkeys(one.mask for one in report.slices if one.mask is not None))
+    texts: dict[str, Any] = {name: getattr(report, name) for name in _TEXTS} | {
+        "notes": list(report.notes),
+        "provenance": {heading: dict(facts) for heading, facts in report.provenance.items()},
+        "phase_axis": report.phase_axis,
+        "masks": [mask.as_dict() for mask in masks],
+        "slices": [[one.subject, one.name, masks.index(one.mask) if one.mask else None] for one in report.slices],
+        "images": list(report.images),
+        "scores": {name: list(by_metric) for name, by_metric in report.scores.items()},
+    }
+    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
+        file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+        # a dataset, since an attribute may not be longer than 64 kB
+        file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
+        if report.reference is not None:
+            _write_images(file, "reference", report.reference)
+        for number, images in enumerate(report.images.values()):
+            _write_images(file, f"images/{number}", images)
+        for number, by_metric in enumerate(report.scores.values()):
+            for metric, values in by_metric.items():
+                file[f"scores/{number}/{metric}"] = np.asarray(values, np.float64)
+        if report.traces:
+            _write_traces(file.create_group("traces"), report.traces)
+
+
+def load_comparison(path: str | Path) -> Report:
+    """Read what `save_comparison` wrote."""
+    path = Path(path)
+    try:
+        with h5py.File(path) as file:
+            if file.attrs.get("format") != FORMAT or int(file.attrs["version"]) > VERSION:
+                raise UldaError(f"it is not a comparison of version 1 to {VERSION}")
+            return _read(file, path.stat().st_size)
+    except FileNotFoundError as error:
+        raise UldaError(f"there is no file {path}") from error
+    except UldaError as error:
+        raise UldaError(f"{path.name} cannot be read as a comparison: {error}") from error
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
+        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UldaError(f"{path.name} cannot be read as a comparison ({detail})") from error
+
+
+def _read(file: h5py.File, n_bytes: int) -> Report:
+    texts = json.loads(_array(file, "report", n_bytes).astype(np.uint8).tobytes())
+    masks = [Mask.from_dict(fields) for fields in texts["masks"]]
+    names = [str(name) for name in texts["images"]]
+    return Report(
+        **{name: str(texts[name]) for name in _TEXTS},
+        notes=tuple(map(str, texts["notes"])),
+        provenance=_texts(texts["provenance"]),
+        phase_axis=-1 if texts["phase_axis"] == -1 else -2,
+        slices=tuple(
+            Slice(str(subject), str(name), None if mask is None else masks[mask])
+            for subject, name, mask in texts["slices"]
+        ),
+        images={name: _array(file, f"images/{i}", n_bytes).astype(np.float32) for i, name in enumerate(names)},
+        reference=_array(file, "reference", n_bytes).astype(np.float32) if "reference" in file else None,
+        scores={
+            str(name): {
+                str(metric): _array(file, f"scores/{i}/{metric}", n_bytes).astype(np.float64) for metric in metrics
+            }
+            for i, (name, metrics) in enumerate(texts["scores"].items())
+        },
+        traces=_read_traces(file["traces"], n_bytes) if "traces" in file else (),
+    )
+
+
+def _texts(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    return {str(head): {str(key): str(value) for key, value in facts.items()} for head, facts in provenance.items()}
+
+
+def _write_images(file: h5py.File, name: str, images: Images) -> None:
+    file.create_dataset(
+        name, data=images, dtype=np.float32, chunks=(1, *images.shape[1:]), compression="gzip", compression_opts=1,
+        shuffle=True,
+    )  # fmt: skip
+
+
+def _write_traces(group: h5py.Group, traces: tuple[tuple[Step, ...], ...]) -> None:
+    """Write one table per quantity, ``(slices, iterations)``, NaN and branch -1 once a slice has stopped."""
+    longest = max(map(len, traces))
+    for name in _NUMBERS:
+        table = np.full((len(traces), longest), np.nan)
+        for row, steps in zip(table, traces, strict=True):
+            row[: len(steps)] = [getattr(step, name) for step in steps]
+        group[name] = table
+    branches = np.full((len(traces), longest), -1, np.int8)
+    for row, steps in zip(branches, traces, strict=True):
+        row[: len(steps)] = [BRANCHES.index(step.branch) for step in steps]
+    group["branch"] = branches
+
+
+def _read_traces(group: h5py.Group, n_bytes: int) -> tuple[tuple[Step, ...], ...]:
+    branches = _array(group, "branch", n_bytes)
+    tables = {name: _array(group, name, n_bytes) for name in _NUMBERS}
+    traces = []
+    for i, row in enumerate(branches):
+        steps = []
+        for t in np.flatnonzero(row >= 0):
+            numbers: dict[str, Any] = {name: float(table[i, t]) for name, table in tables.items()}
+            numbers["line_search_steps"] = int(numbers["line_search_steps"])
+            steps.append(Step(branch=BRANCHES[row[t]], **numbers))
+        traces.append(tuple(steps))
+    return tuple(traces)
+
+
+def _array(group: h5py.Group, name: str, n_bytes: int) -> NDArray[Any]:
+    item = group.get(name)
+    if not isinstance(item, h5py.Dataset):
+        raise UldaError(f"it has no array {name}")
+    if item.nbytes > _DEFLATE_RATIO * n_bytes:
+        raise UldaError(f"its array {name} claims {item.nbytes} bytes, more than the file can hold")
+    return np.asarray(item)

@@ -1,0 +1,183 @@
+"""Images for a page: eight bits a pixel, all pictures of a slice in one file.
+
+The pictures of a slice (planes) are alike, so three of them are the green, red and blue of one lossless WebP: its
+encoder stores the colours relative to green, which takes less than three grey files would. Planes beyond the third
+follow below, tile by tile. Where that is too large in all, the planes are stacked in one grey JPEG.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ulda.errors import UldaError
+from ulda.evaluation.report.content import Images, Report
+
+BUDGET = 28_000_000
+"""How many bytes of a page its images may take, in base64."""
+
+JPEG_QUALITIES = (95, 90, 85, 75, 60, 45, 30)
+CHANNELS = (1, 0, 2)
+"""Which colour holds the first, second and third plane of a tile; green is what the others are stored relative to."""
+
+KSPACE_RANGE = 80.0
+"""Decibels below the largest value of k-space that are shown."""
+_KSPACE_LEVELS = 64  # noise, which does not compress: no more than the eye needs
+
+WHITE = 255
+_WEBP_EFFORT = 0  # of 6: five percent larger, ten times faster
+_SAMPLE = 24  # slices from which the size of a page is foretold
+
+Planes = NDArray[np.uint8]
+PlaneSource = Callable[[int], Planes]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The images of a report as they stand in a page.
+
+    Attributes
+    ----------
+    slices
+        For each slice the base64 of its picture.
+    mime
+        ``image/webp`` or ``image/jpeg``.
+    packed
+        Whether three planes share the colours of a tile; else each is a grey tile.
+    n_planes
+        How many planes there are.
+    precision
+        What was lost, for the reader: one sentence.
+    """
+
+    slices: tuple[str, ...]
+    mime: str
+    packed: bool
+    n_planes: int
+    precision: str
+
+
+def encode_report(report: Report, budget: int = BUDGET) -> Pictures:
+    """Encode the reference, the methods and the k-space of every slice, in this order."""
+    images = report.all_images()
+    spectra = report.reference if report.reference is not None else next(iter(images.values()))
+    grey = [to_grey(stack) for stack in images.values()]
+
+    def planes(index: int) -> Planes:
+        return np.stack([*(stack[index] for stack in grey), kspace_picture(spectra[index])])
+
+    return encode(len(report.slices), planes, budget)
+
+
+def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET) -> Pictures:
+    """Encode the planes of every slice within a budget, without loss if that is possible.
+
+    Parameters
+    ----------
+    n_slices
+        How many slices.
+    planes
+        Returns the planes ``(planes, H, W)`` of a slice.
+    budget
+        How many bytes of base64 all of them may take.
+    """
+    sample = sorted({round(i) for i in np.linspace(0, n_slices - 1, min(n_slices, _SAMPLE))})
+    n_planes = len(planes(0))
+    chosen = [planes(i) for i in sample]
+    allowed = 0.97 * budget * len(sample) / n_slices
+    if sum(len(_webp(one)) for one in chosen) <= allowed:
+        slices = tuple(_webp(planes(i)) for i in range(n_slices))
+        exact = "The images have 256 grey levels from 0 to the peak of the reference, stored without further loss."
+        return Pictures(slices, "image/webp", True, n_planes, exact)
+    for quality in JPEG_QUALITIES:
+        if sum(len(_jpeg(one, quality)) for one in chosen) <= allowed:
+            slices = tuple(_jpeg(planes(i), quality) for i in range(n_slices))
+            wrong = max(_largest_error(one, slices[i]) for i, one in zip(sample, chosen, strict=True))
+            lossy = (
+                f"The images are JPEG of quality {quality}, to keep the file small: of 256 grey levels from 0 to the "
+                f"peak of the reference, 99 % of the pixels are at most {wrong:.0f} wrong."
+            )
+            return Pictures(slices, "image/jpeg", False, n_planes, lossy)
+    raise UldaError(
+        f"{n_slices} slices with {n_planes} images each do not fit into a page of {budget / 1e6:.0f} MB; "
+        "evaluate fewer slices, or smaller ones with --size"
+    )
+
+
+def to_grey(images: Images) -> Planes:
+    """Return 256 grey levels of images from 0 to 1; what is outside of that is cut off, NaN is black."""
+    return np.round(WHITE * np.clip(np.nan_to_num(images, nan=0.0, posinf=1.0), 0, 1)).astype(np.uint8)
+
+
+def kspace_picture(image: NDArray[np.float32]) -> Planes:
+    """Return the magnitude of the k-space of one image ``(H, W)``, the largest value white, logarithmic."""
+    spectrum = np.abs(np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(np.nan_to_num(image)))))
+    peak = float(spectrum.max()) or 1.0
+    decibels = 20 * np.log10(np.maximum(spectrum / peak, 10 ** (-KSPACE_RANGE / 20)))
+    steps = np.round((1 + decibels / KSPACE_RANGE) * (_KSPACE_LEVELS - 1))
+    return np.round(steps * (WHITE / (_KSPACE_LEVELS - 1))).astype(np.uint8)
+
+
+def error_scale(report: Report) -> float:
+    """Return the error that is shown in the last colour: one for all slices and methods, a round number.
+
+    It is the 99th percentile of the errors of the worst method, rounded up to 1, 2 or 5 times a power of ten.
+    """
+    if report.reference is None or not report.images:
+        return 1.0
+    step = max(1, len(report.slices) // _SAMPLE)
+    reference = report.reference[::step]
+    errors = (np.abs(images[::step] - reference) for images in report.images.values())
+    largest = max(float(np.percentile(np.nan_to_num(error, posinf=1.0), 99)) for error in errors)
+    if largest <= 0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(largest))
+    return float(min(1.0, next(digit * power for digit in (1, 2, 5, 10) if digit * power >= largest * (1 - 1e-6))))
+
+
+def decode(picture: str, n_planes: int, packed: bool) -> Planes:
+    """Return the planes of a slice, as the page does."""
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as opened:
+        pixels = np.asarray(opened.convert("RGB") if packed else opened)
+    per_tile = len(CHANNELS) if packed else 1
+    n_tiles = -(-n_planes // per_tile)
+    tiles = pixels.reshape(n_tiles, pixels.shape[0] // n_tiles, pixels.shape[1], -1)
+    return np.stack([tiles[i // per_tile, :, :, CHANNELS[i % per_tile] if packed else 0] for i in range(n_planes)])
+
+
+def _webp(planes: Planes) -> str:
+    tiles = []
+    for start in range(0, len(planes), len(CHANNELS)):
+        group = planes[start : start + len(CHANNELS)]
+        # what is missing repeats the first plane, which costs nothing
+        tile = np.stack([group[0]] * len(CHANNELS), axis=-1)
+        for plane, channel in zip(group, CHANNELS, strict=False):
+            tile[..., channel] = plane
+        tiles.append(tile)
+    return _saved(np.concatenate(tiles), format="WEBP", lossless=True, quality=60, method=_WEBP_EFFORT)
+
+
+def _jpeg(planes: Planes, quality: int) -> str:
+    return _saved(np.concatenate(list(planes)), format="JPEG", quality=quality, optimize=True)
+
+
+def _saved(pixels: NDArray[np.uint8], **options: object) -> str:
+    stream = io.BytesIO()
+    try:
+        Image.fromarray(pixels).save(stream, **options)  # type: ignore[arg-type]
+    except (OSError, ValueError) as error:
+        sides = " x ".join(map(str, pixels.shape[:2]))
+        raise UldaError(f"the images of a slice, {sides} pixels in all, are too large for a page ({error})") from error
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def _largest_error(planes: Planes, picture: str) -> float:
+    """Return the 99th percentile of the errors of the images; k-space, the last plane, does not count."""
+    found = decode(picture, len(planes), packed=False)
+    return float(np.percentile(np.abs(found.astype(int) - planes.astype(int))[:-1], 99))

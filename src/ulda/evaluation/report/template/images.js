@@ -1,0 +1,155 @@
+// From the pictures in the page to what the canvases show.
+
+async function decode(index) {
+  const key = `${state.source}/${index}`;
+  if (decoded.has(key)) return decoded.get(key);
+  const picture = new Image();
+  picture.src = `data:${source.mime};base64,${source.pictures[index]}`;
+  await picture.decode();
+  const canvas = make("canvas", { width: picture.naturalWidth, height: picture.naturalHeight });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(picture, 0, 0);
+  const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
+  const size = source.size[0] * source.size[1];
+  const perTile = source.channels ? source.channels.length : 1;
+  const found = [];
+  // the last plane is k-space
+  for (let plane = 0; plane <= source.planes.length; plane++) {
+    const values = new Uint8Array(size);
+    const start = 4 * size * Math.floor(plane / perTile) + (source.channels ? source.channels[plane % perTile] : 0);
+    for (let i = 0; i < size; i++) values[i] = pixels[start + 4 * i];
+    found.push(values);
+  }
+  decoded.set(key, found);
+  if (decoded.size > CACHED_SLICES) decoded.delete(decoded.keys().next().value);
+  return found;
+}
+
+// some browsers answer with noise when a page reads its own canvas
+function readsBackTruly() {
+  const context = make("canvas", { width: 2, height: 1 }).getContext("2d");
+  context.fillStyle = "rgb(17, 101, 203)";
+  context.fillRect(0, 0, 2, 1);
+  return [...context.getImageData(0, 0, 2, 1).data].join() === "17,101,203,255,17,101,203,255";
+}
+
+function showsError(plane) {
+  return state.errors && source.hasReference && source.planes[plane] !== null;
+}
+
+// an image of one plane in its own size: grey, or its error in colours
+function pictureOf(plane) {
+  const error = showsError(plane);
+  const key = error ? `${plane}/${state.errorScale}` : `${plane}`;
+  if (painted.has(key)) return painted.get(key);
+  const [height, width] = source.size;
+  const pixels = new ImageData(width, height);
+  const values = planes[plane];
+  for (let i = 0; i < values.length; i++) {
+    let red = values[i], green = values[i], blue = values[i];
+    if (error) {
+      const relative = Math.abs(values[i] - planes[0][i]) / 255 / state.errorScale;
+      [red, green, blue] = DATA.colours[Math.min(255, Math.round(255 * relative))];
+    }
+    pixels.data.set([red, green, blue, 255], 4 * i);
+  }
+  const canvas = make("canvas", { width, height });
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+  painted.set(key, canvas);
+  return canvas;
+}
+
+function fit(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = Math.max(1, Math.round(canvas.clientWidth * ratio));
+  const height = Math.max(1, Math.round((canvas.clientWidth * ratio * source.size[0]) / source.size[1]));
+  if (canvas.width !== width || canvas.height !== height) {
+    canvas.style.aspectRatio = `${source.size[1]} / ${source.size[0]}`;
+    canvas.width = width;
+    canvas.height = height;
+  }
+  const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  return context;
+}
+
+// draw the part of a picture that the common view shows
+function drawView(context, picture, canvas) {
+  const [height, width] = source.size;
+  const part = 1 / state.zoom;
+  context.drawImage(
+    picture, (state.x - part / 2) * width, (state.y - part / 2) * height, part * width, part * height,
+    0, 0, canvas.width, canvas.height,
+  );
+}
+
+function drawImages() {
+  if (!planes) return;
+  const slider = $("slider");
+  const context = fit(slider);
+  const edge = Math.round(state.split * slider.width);
+  drawView(context, pictureOf(state.right), slider);
+  context.save();
+  context.beginPath();
+  context.rect(0, 0, edge, slider.height);
+  context.clip();
+  drawView(context, pictureOf(state.left), slider);
+  context.restore();
+  $("divider").style.left = `${100 * state.split}%`;
+  const what = state.errors ? "Error maps" : "Images";
+  slider.setAttribute("aria-label",
+    `${what} of ${sliceLabel(state.slice)}: ${planeName(state.left)} left of the divider, ${planeName(state.right)} right of it`);
+  for (const pane of panes) {
+    drawView(fit(pane.canvas), pictureOf(pane.plane), pane.canvas);
+    const numbers = scoreTexts(pane.plane);
+    pane.score.replaceChildren(...numbers.map((text) => make("div", { textContent: text })));
+    pane.canvas.setAttribute("aria-label",
+      `${showsError(pane.plane) ? "Error map" : "Image"} of ${planeName(pane.plane)}${numbers.map((text) => `, ${text}`).join("")}`);
+    pane.buttons[0].setAttribute("aria-pressed", String(pane.plane === state.left));
+    pane.buttons[1].setAttribute("aria-pressed", String(pane.plane === state.right));
+  }
+  for (const canvas of canvases()) canvas.style.touchAction = state.zoom > 1 ? "none" : canvas === slider ? "pan-y" : "manipulation";
+  $("zoom").textContent = `${Number(state.zoom.toFixed(1))}×`;
+  $("split").value = String(Math.round(100 * state.split));
+  $("split").setAttribute("aria-valuetext",
+    `${Math.round(100 * state.split)} % ${planeName(state.left)}, the rest ${planeName(state.right)}`);
+}
+
+const canvases = () => [$("slider"), ...panes.map((pane) => pane.canvas)];
+
+function drawSampling() {
+  if (!planes) return;
+  const [height, width] = source.size;
+  const maskIndex = source.slices[state.slice][2];
+  const known = maskIndex !== null;
+  const lines = new Set(known ? source.masks[maskIndex] : []);
+  const along = source.phaseAxis === -2 ? (i) => Math.floor(i / width) : (i) => i % width;
+  const total = source.phaseAxis === -2 ? height : width;
+  const spectrum = planes[planes.length - 1];
+  const maskPixels = new ImageData(width, height);
+  const kspacePixels = new ImageData(width, height);
+  for (let i = 0; i < spectrum.length; i++) {
+    const sampled = !known || lines.has(along(i));
+    const on = known && sampled ? 255 : 0;
+    maskPixels.data.set([on, on, on, 255], 4 * i);
+    // what was not measured is blue and dark; what was is grey
+    const value = spectrum[i];
+    kspacePixels.data.set(sampled ? [value, value, value, 255] : [0.1 * value, 0.25 * value, 0.2 * value + 70, 255], 4 * i);
+  }
+  for (const [canvas, pixels] of [[$("mask"), maskPixels], [$("kspace"), kspacePixels]]) {
+    const small = make("canvas", { width, height });
+    small.getContext("2d").putImageData(pixels, 0, 0);
+    fit(canvas).drawImage(small, 0, 0, canvas.width, canvas.height);
+  }
+  const percent = ((100 * lines.size) / total).toFixed(1);
+  const direction = source.phaseAxis === -2 ? "rows" : "columns";
+  $("sampling-text").textContent = known
+    ? `${lines.size} of ${total} lines (${percent} %) were measured; the lines are ${direction} of k-space, its origin is in the middle.`
+    : "Which lines were measured is not on record.";
+  $("mask").parentElement.hidden = !known;
+  $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${total} ${direction} sampled`);
+  const of = source.hasReference ? "the reference's" : `the ${planeName(0)}'s`;
+  $("kspace-caption").textContent =
+    `Fourier transform of ${of} magnitude, logarithmic over ${source.kspaceRange} dB; the lines that were not measured are dark blue`;
+  $("kspace").setAttribute("aria-label", $("kspace-caption").textContent);
+}

@@ -1,0 +1,82 @@
+// The table of slices.
+
+function buildTable() {
+  const head = $("table").tHead, body = $("table").tBodies[0];
+  const metric = source.metrics[state.metric];
+  const columns = ["Slice", "Subject", ...(metric ? source.methods : [])];
+  head.replaceChildren(make("tr", {}, ...columns.map((label, column) => {
+    const arrow = make("span", { className: "arrow", "aria-hidden": "true" });
+    const button = make("button", { type: "button" }, label, arrow);
+    button.addEventListener("click", () => sortBy(column));
+    return make("th", { scope: "col", className: column > 1 ? "number" : "" }, button);
+  })));
+  body.replaceChildren(...source.slices.map(([subject, name], index) => {
+    const choose = make("button", { type: "button", textContent: name });
+    const mark = make("span", { className: "mark", "aria-hidden": "true" });
+    const row = make("tr", {}, make("th", { scope: "row" }, mark, choose), make("td", { textContent: subject, title: subject }));
+    row.dataset.slice = String(index);
+    const values = metric ? source.methods.map((_, method) => score(method, metric, index)) : [];
+    const finite = values.filter((value) => !Number.isNaN(value));
+    const best = metric && finite.length > 1 ? Math[metric.higher ? "max" : "min"](...finite) : NaN;
+    for (const value of values) {
+      const text = shown(value, metric.digits);
+      const cell = make("td", { className: "number" });
+      if (value === best) {
+        cell.append(make("strong", {}, make("span", { "aria-hidden": "true", textContent: "★ " }),
+          make("span", { className: "unseen", textContent: "best: " }), text));
+      } else cell.append(text);
+      row.append(cell);
+    }
+    row.addEventListener("click", () => selectSlice(index));
+    return row;
+  }));
+  sortRows();
+  markRow();
+}
+
+function sortBy(column) {
+  const same = state.sort.column === column;
+  // scores start with the best, texts with the first
+  const metric = source.metrics[state.metric];
+  const first = column > 1 && metric ? metric.higher : false;
+  state.sort = { column, descending: same ? !state.sort.descending : first };
+  sortRows();
+}
+
+function sortRows() {
+  const { column, descending } = state.sort;
+  const metric = source.metrics[state.metric];
+  const text = new Intl.Collator(undefined, { numeric: true }).compare;
+  const sign = descending ? -1 : 1;
+  state.order = source.slices.map((_, index) => index).sort((a, b) => {
+    if (column === 0) return sign * (a - b);
+    if (column === 1) return sign * text(source.slices[a][0], source.slices[b][0]) || a - b;
+    const first = score(column - 2, metric, a), second = score(column - 2, metric, b);
+    if (Number.isNaN(first) || Number.isNaN(second)) return Number.isNaN(first) - Number.isNaN(second) || a - b;
+    return (first === second ? 0 : sign * (first < second ? -1 : 1)) || a - b;
+  });
+  const body = $("table").tBodies[0];
+  const rows = new Map([...body.rows].map((row) => [Number(row.dataset.slice), row]));
+  body.append(...state.order.map((index) => rows.get(index)));
+  [...$("table").tHead.rows[0].cells].forEach((cell, i) => {
+    cell.setAttribute("aria-sort", i === column ? (descending ? "descending" : "ascending") : "none");
+    cell.querySelector(".arrow").textContent = i === column ? (descending ? " ▼" : " ▲") : "";
+  });
+}
+
+function markRow() {
+  const region = $("table-region");
+  for (const row of $("table").tBodies[0].rows) {
+    const chosen = Number(row.dataset.slice) === state.slice;
+    if (chosen) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+    row.querySelector(".mark").textContent = chosen ? "▶" : "";
+    if (!chosen) continue;
+    // scroll the table, never the page
+    const top = row.offsetTop - $("table").tHead.offsetHeight;
+    if (top < region.scrollTop) region.scrollTop = top;
+    else if (row.offsetTop + row.offsetHeight > region.scrollTop + region.clientHeight) {
+      region.scrollTop = row.offsetTop + row.offsetHeight - region.clientHeight;
+    }
+  }
+}

@@ -1,0 +1,94 @@
+// The view that all images share: zoom, place, divider, sides, error maps.
+
+function setView(zoom, x, y) {
+  state.zoom = clamp(zoom, 1, MAX_ZOOM);
+  const margin = 0.5 / state.zoom;
+  state.x = clamp(x, margin, 1 - margin);
+  state.y = clamp(y, margin, 1 - margin);
+  drawImages();
+}
+
+// zoom so that the point under the pointer stays where it is
+function zoomAt(factor, atX = 0.5, atY = 0.5) {
+  const zoom = clamp(state.zoom * factor, 1, MAX_ZOOM);
+  const shift = 1 / state.zoom - 1 / zoom;
+  setView(zoom, state.x + (atX - 0.5) * shift, state.y + (atY - 0.5) * shift);
+}
+
+function listenToPointer(canvas) {
+  const pointers = new Map();
+  let mode = "";
+  let distance = 0;
+  const at = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    pointers.set(event.pointerId, at(event));
+    canvas.setPointerCapture(event.pointerId);
+    const [x] = at(event);
+    const nearDivider = Math.abs(x - state.split) * canvas.clientWidth < 24;
+    mode = canvas.id === "slider" && (nearDivider || state.zoom === 1) ? "divide" : "pan";
+    if (pointers.size === 2) {
+      mode = "pinch";
+      distance = spread(pointers);
+    }
+    if (mode === "divide") setSplit(x);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!pointers.has(event.pointerId)) return;
+    const [oldX, oldY] = pointers.get(event.pointerId);
+    const [x, y] = at(event);
+    pointers.set(event.pointerId, [x, y]);
+    if (mode === "divide") setSplit(x);
+    if (mode === "pan") setView(state.zoom, state.x - (x - oldX) / state.zoom, state.y - (y - oldY) / state.zoom);
+    if (mode === "pinch" && pointers.size === 2) {
+      const now = spread(pointers);
+      const [[x1, y1], [x2, y2]] = [...pointers.values()];
+      zoomAt(now / Math.max(distance, 1e-3), (x1 + x2) / 2, (y1 + y2) / 2);
+      distance = now;
+    }
+  });
+  const end = (event) => {
+    pointers.delete(event.pointerId);
+    mode = "";
+  };
+  canvas.addEventListener("pointerup", end);
+  canvas.addEventListener("pointercancel", end);
+  canvas.addEventListener("dblclick", (event) => zoomAt(event.shiftKey ? 0.5 : 2, ...at(event)));
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoomAt(Math.exp(-event.deltaY / 200), ...at(event));
+  }, { passive: false });
+}
+
+function spread(pointers) {
+  const [[x1, y1], [x2, y2]] = [...pointers.values()];
+  return Math.hypot(x1 - x2, y1 - y2);
+}
+
+function setSplit(position) {
+  state.split = clamp(position, 0, 1);
+  drawImages();
+}
+
+function setSide(side, plane) {
+  state[side] = plane;
+  $(side).value = String(plane);
+  drawImages();
+}
+
+function swap() {
+  const { left, right } = state;
+  setSide("left", right);
+  setSide("right", left);
+}
+
+function setErrors(on) {
+  state.errors = on && source.hasReference;
+  $("errors").checked = state.errors;
+  $("scale").hidden = !state.errors;
+  $("scale-end").textContent = `≥ ${Number(state.errorScale.toPrecision(3))}`;
+  drawImages();
+}

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from skimage.color import rgb2lab
+
+from tests.evaluation.report_examples import HEIGHT, HOSTILE, SUBJECTS, WIDTH, example, grey, hostile
+from ulda.api import reconstruct
+from ulda.data import Domain, DomainWriter, Header, Record, demo
+from ulda.errors import UldaError
+from ulda.evaluation import PER_SLICE, evaluate, paired_difference
+from ulda.evaluation.assessment import assess
+from ulda.evaluation.report import (
+    Report,
+    Slice,
+    load_comparison,
+    read_report,
+    render,
+    report_of_assessment,
+    save_comparison,
+    write_report,
+)
+from ulda.evaluation.report.colours import error_colours
+from ulda.evaluation.report.images import decode, encode, error_scale, kspace_picture, to_grey
+from ulda.physics import CartesianMRI, cartesian_mask
+from ulda.training import ULDA, Architecture
+
+
+def same(one: Report, other: Report) -> bool:
+    """Tell whether two reports hold the same numbers, bit by bit, and the same texts."""
+    arrays: list[tuple[Any, Any]] = [
+        (one.all_images(), other.all_images()),
+        *((one.scores[name], other.scores[name]) for name in one.scores),
+    ]
+    plain = [
+        replace(
+            report, images={}, reference=None, scores={}, provenance={k: dict(v) for k, v in report.provenance.items()}
+        )
+        for report in (one, other)
+    ]
+    return (
+        plain[0] == plain[1]
+        and list(one.scores) == list(other.scores)
+        and all(
+            list(first) == list(second) and all(np.array_equal(first[k], second[k], equal_nan=True) for k in first)
+            for first, second in arrays
+        )
+    )
+
+
+def model() -> ULDA:
+    network = ULDA(Architecture(width=3, depth=2, phases=3), ["a", "b"])
+    network.add_domain("knee")
+    network.domain = "knee"
+    return network
+
+
+def crops(path: Path, subjects: str = "aab") -> Domain:
+    images = demo("knee").take(range(8, 8 + len(subjects))).images()
+    with DomainWriter(path, Header("crops", "complex", note="a crop")) as writer:
+        for i, (image, subject) in enumerate(zip(images, subjects, strict=True)):
+            writer.append(Record(image[40:72, 40:72].numpy(), subject, volume=f"v{i // 2}"))
+    return Domain.open(path)
+
+
+def embedded(page: str) -> dict[str, Any]:
+    start = page.index('id="data">') + len('id="data">')
+    data: dict[str, Any] = json.loads(page[start : page.index("</script>", start)])
+    return data
+
+
+@pytest.mark.parametrize("make", [example, hostile])
+def test_a_comparison_survives_its_file(make: Callable[[], Report], tmp_path: Path) -> None:
+    save_comparison(tmp_path / "comparison.h5", make())
+    for source in (tmp_path, tmp_path / "comparison.h5"):
+        assert same(read_report(source), make())
+
+
+def test_a_report_without_images_or_traces(tmp_path: Path) -> None:
+    report = replace(example(), images={}, reference=None, traces=(), traced="")
+    save_comparison(tmp_path / "comparison.h5", report)
+    assert same(load_comparison(tmp_path / "comparison.h5"), report)
+    data = embedded(render([report]))["sources"][0]
+    assert data["pictures"] == []
+    assert data["scores"][1]["psnr"] == [30.0, 9.5, 100.25, None, 28.0]
+    assert data["scores"][2]["psnr"][2] == "Infinity"
+
+
+def test_the_report_of_an_assessment(tmp_path: Path) -> None:
+    domain, mask = crops(tmp_path / "d.h5"), cartesian_mask(32, 0.4, seed=1)
+    assessment = assess(model(), domain, mask)
+    report = report_of_assessment(assessment, domain, provenance={"command": {"command": "x"}})
+    assert [(one.subject, one.name) for one in report.slices] == [
+        ("a", "slice 0 (v0)"), ("a", "slice 1 (v0)"), ("b", "slice 2 (v1)"),
+    ]  # fmt: skip
+    assert report.provenance["data"]["SHA-256 of the slices"] == domain.fingerprint()
+    assert (report.judged, report.traced, report.verdict) == ("adapted", "adapted", assessment.verdict)
+    for name, scores in assessment.comparison.scores.items():
+        expected = evaluate(torch.from_numpy(report.images[name]), torch.from_numpy(report.all_images()[""]), PER_SLICE)
+        assert report.scores[name]["psnr"].tolist() == scores.psnr.tolist() == expected.psnr.tolist()
+    # the traces are those of the slices, in their order: each equals that of a run on its own
+    network = model()
+    for i in range(3):
+        image = domain.image(i) / domain.image(i).abs().max()
+        physics = CartesianMRI(mask, -2)
+        alone = reconstruct(network, physics.A(image), physics).trace.steps(0)
+        assert [s.phi for s in report.traces[i]] == pytest.approx([s.phi for s in alone], rel=1e-4)
+
+
+def test_summary_and_differences() -> None:
+    report = example()
+    rows = {row["method"]: row for row in report.summary()}
+    assert rows["zero-filling"]["mean"]["psnr"] == 22.0
+    assert rows["zero-filling"]["std"]["psnr"] == pytest.approx(2**0.5)
+    assert rows["adapted"]["best"] == {"psnr", "ssim", "nmse"}
+    assert rows["TV"]["best"] == set()
+    expected = paired_difference(np.array([0.5, 0.4, 0.3, 0.2, 0.1]) / 3, np.array([0.5, 0.4, 0.3, 0.2, 0.1]), SUBJECTS)
+    assert report.difference("zero-filling", "nmse") == expected
+    assert report.difference("TV", "psnr") is None
+    page = render([report])
+    assert "−0.20000 [" in page
+    # less is better for the NMSE, and adapted has less on all five slices
+    row = page[page.index("−0.20000 [") :]
+    assert re.search(r"better on|5 of 5", row[:200]) is not None
+
+
+def test_shapes_are_checked() -> None:
+    with pytest.raises(UldaError, match=r"must all be \(5, H, W\)"):
+        replace(example(), reference=np.zeros((5, 3, 3), np.float32))
+    with pytest.raises(UldaError, match="needs 5 scores"):
+        replace(example(), scores={"TV": {"psnr": np.zeros(4)}})
+    with pytest.raises(UldaError, match="no slices"):
+        replace(example(), slices=())
+
+
+def test_images_are_stored_without_loss() -> None:
+    report = example()
+    page = embedded(render([report]))["sources"][0]
+    assert page["size"] == [HEIGHT, WIDTH]
+    assert page["planes"] == [None, 0, 1, 2]
+    for i in range(5):
+        planes = decode(page["pictures"][i], 5, packed=page["channels"] is not None)
+        for seed in range(4):
+            assert np.array_equal(planes[seed], grey(seed)[i])
+        assert np.array_equal(planes[4], kspace_picture(report.all_images()[""][i]))
+
+
+def test_rounding_to_grey_levels() -> None:
+    values = np.array([[[-1.0, 0.0, 0.1, 0.998, 1.0, 7.0, np.nan, np.inf]]], np.float32)
+    assert to_grey(values).ravel().tolist() == [0, 0, 26, 254, 255, 255, 0, 255]
+
+
+def test_what_does_not_fit_is_compressed_with_a_stated_loss() -> None:
+    ramp = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 20, (6, 4, 64, 64)).astype(np.uint8)
+    planes = [ramp + one for one in noise]
+    exact = encode(6, planes.__getitem__)
+    assert (exact.mime, exact.packed) == ("image/webp", True)
+    size = sum(map(len, exact.slices))
+    lossy = encode(6, planes.__getitem__, budget=size // 2)
+    assert lossy.mime == "image/jpeg"
+    assert sum(map(len, lossy.slices)) <= size // 2
+    stated = re.search(r"99 % of the pixels are at most (\d+) wrong", lossy.precision)
+    assert stated is not None
+    wrong = [np.abs(decode(p, 4, packed=False).astype(int) - planes[i])[:-1] for i, p in enumerate(lossy.slices)]
+    assert 0 < np.percentile(wrong, 99) <= int(stated.group(1)) < 20
+    with pytest.raises(UldaError, match="do not fit into a page"):
+        encode(6, planes.__getitem__, budget=1000)
+
+
+def test_200_slices_of_8_methods_stay_below_30_megabytes(tmp_path: Path) -> None:
+    images = torch.stack(list(demo("knee").images())).abs()
+    images = images / images.amax((-2, -1), keepdim=True)
+    physics = CartesianMRI(cartesian_mask(128, 0.2, seed=0))
+    artefacts = physics.A_adjoint(physics.A(images.to(torch.complex64))).abs() - images
+    rng = np.random.default_rng(0)
+    which = np.arange(200) % len(images)
+    reference, errors = images.numpy()[which], artefacts.numpy()[which]
+    noise = 0.01 * rng.standard_normal(errors.shape, dtype=np.float32)
+    methods = {
+        f"method {i}": reference + weight * errors + np.roll(noise, i, axis=0)
+        for i, weight in enumerate(np.linspace(0.1, 1, 8, dtype=np.float32))
+    }
+    slices = tuple(Slice(f"subject {i // 20}", f"slice {i}") for i in range(200))
+    scores = {name: {"psnr": rng.normal(30, 1, 200)} for name in methods}
+    report = Report("large", "", slices, methods, reference, scores=scores, traces=(example().traces[0] * 3,) * 200)
+    n_bytes = write_report([report], tmp_path / "report.html")
+    assert n_bytes == (tmp_path / "report.html").stat().st_size < 30_000_000
+    page = embedded((tmp_path / "report.html").read_text())["sources"][0]
+    assert page["mime"] == "image/webp"
+    assert np.array_equal(decode(page["pictures"][199], 10, packed=True)[8], to_grey(methods["method 7"])[199])
+
+
+def test_kspace_of_a_wave() -> None:
+    rows = np.arange(32)[:, None]
+    wave = (0.5 + 0.5 * np.cos(2 * np.pi * 5 * rows / 32) * np.ones((1, 16))).astype(np.float32)
+    picture = kspace_picture(wave)
+    assert picture[16, 8] == 255
+    # half the amplitude of the mean, -6 dB of 80, in one of 64 levels
+    assert picture[11, 8] == picture[21, 8] == round(round(63 * (1 - 6.02 / 80)) * 255 / 63)
+    picture[[11, 16, 21], 8] = 0
+    assert picture.max() == 0
+
+
+@pytest.mark.parametrize(("error", "scale"), [(0.07, 0.1), (0.1, 0.1), (0.15, 0.2), (0.3, 0.5), (0.9, 1.0), (0.0, 1.0)])
+def test_the_scale_of_errors_is_round(error: float, scale: float) -> None:
+    report = Report(
+        "t", "", (Slice("", "0"),), {"m": np.full((1, 8, 8), error, np.float32)}, np.zeros((1, 8, 8), np.float32)
+    )
+    assert error_scale(report) == pytest.approx(scale)
+
+
+def test_the_colours_of_errors() -> None:
+    lab = rgb2lab(error_colours()[None] / 255)[0]
+    assert (np.diff(lab[::8, 0]) > 1).all()
+    travelled = np.linalg.norm(np.diff(lab[::5], axis=0), axis=1)
+    lengths = travelled[:48].reshape(6, 8).sum(1)
+    assert lengths.max() / lengths.min() < 1.1
+    # no red against green: between colours of one lightness only blue and yellow differ
+    assert np.abs(lab[:, 1]).max() < 12
+    assert np.ptp(lab[:, 2]) > 80
+
+
+def test_names_are_only_text() -> None:
+    page = render([hostile()])
+    assert page.count("</script>") == 2
+    assert "<img" not in page
+    data = embedded(page)["sources"][0]
+    assert data["title"] == HOSTILE
+    assert data["slices"][3][:2] == [f"{HOSTILE}3", f"{HOSTILE} slice 3"]
+    assert data["methods"] == [f"{HOSTILE} {i}" for i in range(3)]
+
+
+def test_the_page_asks_for_nothing() -> None:
+    page = render([example()])
+    assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert re.search(r"<link|@import|url\(|<iframe|<object", page) is None
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy.group(1)
+    assert "unsafe" not in policy.group(1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Domain]:
+    """Return a run file of three slices, and their fully sampled data."""
+    folder = tmp_path_factory.mktemp("run")
+    domain = crops(folder / "d.h5")
+    physics = CartesianMRI(cartesian_mask(32, 0.4, seed=1), -2)
+    y = physics.A(torch.stack(list(domain.images())))
+    reconstruct(model(), y, physics).save(folder / "run.h5")
+    return folder / "run.h5", domain
+
+
+def test_the_report_of_a_run(run: tuple[Path, Domain]) -> None:
+    path, domain = run
+    report = read_report(path)
+    assert report.methods == ("zero-filling", "reconstruction")
+    assert (report.reference, report.scores, report.judged) == (None, {}, "")
+    with h5py.File(path) as file:
+        image = np.abs(file["image"][()])
+        certificate = json.loads(file["runs/0"].attrs["certificate"])
+    np.testing.assert_allclose(report.images["reconstruction"], image / image.max((1, 2), keepdims=True), rtol=1e-5)
+    assert [s.phi for s in report.traces[2]] == [s["phi"] for s in certificate["samples"][2]["iterations"]]
+    assert report.provenance["certificate"]["digest"] == certificate["digest"]
+    assert report.provenance["certificate"]["digest fits the content"] == "yes"
+    assert report.verdict == "according to the certificate, every one of 9 phases descended the objective"
+    compared = read_report(path, domain.path)
+    reference = torch.stack(list(domain.images())).abs()
+    expected = evaluate(torch.from_numpy(image), reference, PER_SLICE)
+    assert compared.scores["reconstruction"]["psnr"] == pytest.approx(expected.psnr.numpy(), abs=1e-3)
+    assert compared.scores["zero-filling"]["psnr"].mean() < 60
+
+
+def test_a_changed_certificate_is_noticed(run: tuple[Path, Domain], tmp_path: Path) -> None:
+    path = tmp_path / "changed.h5"
+    path.write_bytes(run[0].read_bytes())
+    with h5py.File(path, "a") as file:
+        certificate = json.loads(file["runs/0"].attrs["certificate"])
+        certificate["samples"][0]["iterations"][1]["phi"] *= 1000
+        file["runs/0"].attrs["certificate"] = json.dumps(certificate)
+    report = read_report(path)
+    assert "NOT every one" in report.verdict
+    assert report.provenance["certificate"]["digest fits the content"] == "NO"
+    with h5py.File(path, "a") as file:
+        certificate["samples"][0]["iterations"][1]["branch"] = "<b>"
+        file["runs/0"].attrs["certificate"] = json.dumps(certificate)
+    with pytest.raises(UldaError, match="not one that ulda wrote"):
+        read_report(path)
+
+
+def test_sources_that_are_none(run: tuple[Path, Domain], tmp_path: Path) -> None:
+    path, domain = run
+    (tmp_path / "text.h5").write_text("no")
+    save_comparison(tmp_path / "comparison.h5", example())
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cases: list[tuple[Path, Path | None, str]] = [
+        (empty, None, "holds no comparison.h5"),
+        (tmp_path / "nowhere.h5", None, "there is no file"),
+        (tmp_path / "nowhere.nii.gz", None, "there is no file"),
+        (tmp_path / "text.h5", None, "not an HDF5 file"),
+        (domain.path, None, "neither a comparison.h5 nor"),
+        (tmp_path, domain.path, "has its own reference"),
+        (path, demo("knee").path, "the reference has the shape"),
+    ]
+    for source, reference, message in cases:
+        with pytest.raises(UldaError, match=message):
+            read_report(source, reference)
+
+
+def test_damaged_comparisons_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "comparison.h5"
+    whole = tmp_path / "whole.h5"
+    save_comparison(whole, example())
+
+    def drop(name: str) -> Callable[[Any], None]:
+        return lambda file: file.__delitem__(name)
+
+    def claim(file: Any) -> None:
+        del file["reference"]
+        file.create_dataset("reference", (5, 200_000, 200_000), np.float32, chunks=(1, 1000, 1000))
+
+    def garble(file: Any) -> None:
+        del file["report"]
+        file["report"] = np.frombuffer(b'{"title": 3}', np.uint8)
+
+    damages: list[Callable[[Any], None]] = [drop("report"), drop("images/1"), drop("traces/phi"), claim, garble]
+    for damage in damages:
+        path.write_bytes(whole.read_bytes())
+        with h5py.File(path, "a") as file:
+            damage(file)
+        with pytest.raises(UldaError, match="cannot be read as a comparison"):
+            load_comparison(path)

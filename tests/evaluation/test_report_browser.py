@@ -1,0 +1,377 @@
+"""The report in a real browser: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from tests.evaluation.report_examples import HEIGHT, HOSTILE, METHODS, PSNR, WIDTH, example, grey, hostile
+from ulda.evaluation.report import Report, write_report
+from ulda.evaluation.report.colours import error_colours
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / ".cache/axe-core/axe.min.js"))
+LONG = "a-rather-long-name-of-a-subject-from-an-export-without-any-blank-0123456789"
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium; install it with: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page, and what it logged, asked for and broke."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1100, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", lambda request: self._check(request.url, path))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_function("document.getElementById('status').textContent !== ''")
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.problems.append("a dialog")
+        dialog.dismiss()
+
+    def _check(self, url: str, path: Path) -> None:
+        if url != path.as_uri() and not url.startswith("data:image/"):
+            self.problems.append(f"a request for {url}")
+
+    def pixels(self, selector: str) -> NDArray[np.uint8]:
+        """Return what a canvas shows ``(h, w, 3)``."""
+        url = self.page.locator(selector).evaluate("canvas => canvas.toDataURL('image/png')")
+        with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
+            return np.asarray(picture.convert("RGB"))
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def names(self) -> list[str]:
+        """Return the names of the slices in the order of the table."""
+        return list(self.page.locator("#table tbody button").all_text_contents())
+
+
+@pytest.fixture
+def shown(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Open reports; at the end nothing may have been logged, asked for or broken."""
+    opened: list[Opened] = []
+
+    def show(*reports: Report, **options: Any) -> Opened:
+        path = tmp_path / "report.html"
+        write_report(reports or [example()], path, overwrite=True)
+        opened.append(Opened(browser, path, **options))
+        return opened[-1]
+
+    yield show
+    for one in opened:
+        one.context.close()
+        assert one.problems == []
+
+
+def expected(
+    image: NDArray[Any], shape: tuple[int, ...], zoom: float = 1.0, x: float = 0.5, y: float = 0.5
+) -> NDArray[Any]:
+    """Enlarge the part of an image around a centre to a canvas, pixel by pixel."""
+    height, width = shape[:2]
+    rows = ((np.arange(height) + 0.5) / height - 0.5) / zoom + y
+    columns = ((np.arange(width) + 0.5) / width - 0.5) / zoom + x
+    return image[np.floor(rows * HEIGHT).astype(int)][:, np.floor(columns * WIDTH).astype(int)]
+
+
+def agreement(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Return the fraction of pixels that agree; those on an edge between two image pixels may not."""
+    wanted = wanted if wanted.ndim == 3 else wanted[..., None]
+    return float((found == wanted).all(-1).mean())
+
+
+def test_the_slider_moves_the_pixels(shown: Any) -> None:
+    one = shown()
+    reference, adapted = grey(0)[0], grey(3)[0]
+
+    def shows(split: float) -> None:
+        found = one.pixels("#slider")
+        edge = round(split * found.shape[1])
+        left, right = expected(reference, found.shape), expected(adapted, found.shape)
+        assert agreement(found[:, : edge - 2], left[:, : edge - 2]) > 0.97
+        assert agreement(found[:, edge + 2 :], right[:, edge + 2 :]) > 0.97
+
+    shows(0.5)
+    one.page.locator("#split").fill("20")
+    shows(0.2)
+    box = one.page.locator("#slider").bounding_box()
+    one.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 50)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 60, steps=3)
+    one.page.mouse.up()
+    assert one.page.locator("#split").input_value() == "75"
+    shows(0.75)
+    one.page.locator("#left").select_option(label="TV")
+    one.page.locator("#swap").click()
+    reference, adapted = grey(3)[0], grey(2)[0]
+    shows(0.75)
+    one.page.locator("button[aria-label='Left: show zero-filling']").click()
+    reference = grey(1)[0]
+    shows(0.75)
+    assert "zero-filling left of the divider, TV right of it" in one.page.locator("#slider").get_attribute("aria-label")
+
+
+def test_zoom_and_place_are_the_same_in_all_views(shown: Any) -> None:
+    one = shown()
+    panes = [f"#panes figure:nth-child({i + 1}) canvas" for i in range(4)]
+
+    def shows(zoom: float, x: float, y: float) -> None:
+        for seed, selector in enumerate(panes):
+            found = one.pixels(selector)
+            assert agreement(found, expected(grey(seed)[0], found.shape, zoom, x, y)) > 0.95, selector
+        found = one.pixels("#slider")
+        half = found.shape[1] // 2
+        for seed, part in ((0, slice(0, half - 2)), (3, slice(half + 2, None))):
+            assert agreement(found[:, part], expected(grey(seed)[0], found.shape, zoom, x, y)[:, part]) > 0.95
+
+    shows(1, 0.5, 0.5)
+    one.page.locator("#zoom-in").click()
+    one.page.locator("#zoom-in").click()
+    shows(2.25, 0.5, 0.5)
+    assert one.page.locator("#zoom").text_content() in ("2.3×", "2.2×")
+    one.press("l", "k")
+    shows(2.25, 0.5 + 0.1 / 2.25, 0.5 - 0.1 / 2.25)
+    # dragging one image by a quarter of its width moves all of them
+    one.page.locator(panes[2]).scroll_into_view_if_needed()
+    box = one.page.locator(panes[2]).bounding_box()
+    one.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    one.page.mouse.up()
+    shows(2.25, 0.5 - 0.15 / 2.25, 0.5 - 0.1 / 2.25)
+    # and no view leaves the image
+    one.press(*["h"] * 20)
+    shows(2.25, 0.5 / 2.25, 0.5 - 0.1 / 2.25)
+    one.press("0")
+    shows(1, 0.5, 0.5)
+
+
+def test_error_maps_have_one_stated_scale(shown: Any) -> None:
+    one = shown()
+    one.page.locator("#errors").check()
+    # random images differ by up to their peak
+    assert one.page.locator("#scale-end").text_content() == "≥ 1"
+    error = np.abs(grey(2)[0].astype(int) - grey(0)[0])
+    found = one.pixels("#panes figure:nth-child(3) canvas")
+    assert agreement(found, expected(error_colours()[error], found.shape)) > 0.97
+    one.page.locator("#error-scale").select_option(label="0 to 0.25")
+    assert one.page.locator("#scale-end").text_content() == "≥ 0.25"
+    found = one.pixels("#panes figure:nth-child(3) canvas")
+    assert agreement(found, expected(error_colours()[np.minimum(255, 4 * error)], found.shape)) > 0.97
+    one.press("e")
+    found = one.pixels("#panes figure:nth-child(3) canvas")
+    assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
+    assert one.page.locator("#scale").is_hidden()
+
+
+def test_sorting(shown: Any) -> None:
+    one = shown()
+
+    def heading(name: str) -> Any:
+        return one.page.locator("#table thead th", has_text=name)
+
+    assert one.names() == [f"slice {i}" for i in range(5)]
+    heading("TV").locator("button").click()
+    assert heading("TV").get_attribute("aria-sort") == "descending"
+    # 100.25, 30, 28, 9.5 as numbers, and what is no number last
+    assert one.names() == ["slice 2", "slice 0", "slice 4", "slice 1", "slice 3"]
+    heading("TV").locator("button").click()
+    assert heading("TV").get_attribute("aria-sort") == "ascending"
+    assert one.names() == ["slice 1", "slice 4", "slice 0", "slice 2", "slice 3"]
+    heading("adapted").locator("button").click()
+    assert one.names()[:2] == ["slice 2", "slice 1"]
+    assert heading("TV").get_attribute("aria-sort") == "none"
+    heading("Subject").locator("button").click()
+    assert one.names() == ["slice 3", "slice 4", "slice 2", "slice 0", "slice 1"]
+    one.page.locator("#metric").select_option(label="NMSE")
+    heading("TV").locator("button").click()
+    assert one.names() == [f"slice {i}" for i in (4, 3, 2, 1, 0)]
+    cells = one.page.locator("#table tbody tr:first-child td").all_text_contents()
+    assert cells == ["a2", "0.10000", "0.05000", "★ best: 0.03333"]
+
+
+def test_the_table_selects_slices(shown: Any) -> None:
+    one = shown()
+    one.page.locator("#table tbody tr:nth-child(3) td:last-child").click()
+    assert one.page.locator("#status").text_content() == "Slice 3 of 5 – a10: slice 2"
+    found = one.pixels("#panes figure:nth-child(1) canvas")
+    assert agreement(found, expected(grey(0)[2], found.shape)) > 0.97
+    one.page.locator("#table tbody tr:nth-child(5) button").focus()
+    one.press("Enter")
+    one.page.wait_for_function("document.getElementById('status').textContent.startsWith('Slice 5 of 5')")
+    assert one.page.locator("#table tr[aria-current=true]").get_attribute("data-slice") == "4"
+    caption = one.page.locator("#panes figure:nth-child(4) figcaption").text_content()
+    assert "PSNR 29.00 dB" in caption
+    assert f"SSIM {0.92:.4f}" in caption
+
+
+def test_the_keyboard(shown: Any) -> None:
+    one = shown()
+
+    def at(number: int) -> None:
+        one.page.wait_for_function(f"document.getElementById('status').textContent.startsWith('Slice {number} of 5')")
+
+    one.press("ArrowRight", "ArrowRight")
+    at(3)
+    one.press("ArrowLeft")
+    at(2)
+    # the arrows follow the order of the table
+    one.page.locator("#table thead th", has_text="TV").locator("button").click()
+    one.press("ArrowLeft")
+    at(5)
+    one.press("]", "]")
+    assert one.page.locator("#split").input_value() == "60"
+    one.press("s")
+    assert one.page.locator("#left").evaluate("e => e.selectedOptions[0].textContent") == "adapted"
+    # a slider keeps its own keys
+    one.page.locator("#split").focus()
+    one.press("ArrowLeft")
+    assert one.page.locator("#split").input_value() == "59"
+    at(5)
+    one.page.locator("#shortcuts").uncheck()
+    one.press("ArrowRight", "e")
+    at(5)
+    assert not one.page.locator("#errors").is_checked()
+
+
+def test_certificates(shown: Any) -> None:
+    one = shown()
+    assert one.page.locator("#plots svg").count() == 2
+    assert one.page.locator("#plots svg:first-child .mark-refused").count() == 2
+    assert one.page.locator("#plots svg:last-child .mark-stalled").count() == 1
+    text = one.page.locator("#descent").text_content()
+    assert "every one of 6 iterations descended; 3 took the learned proposal, 2 refused it" in text
+    rows = one.page.locator("#iterations tbody tr")
+    assert rows.count() == 6
+    assert rows.nth(2).locator("td").all_text_contents() == [
+        "0.0100000", "3.33333", "2.00000", "0.250000", "line search", "2", "yes",
+    ]  # fmt: skip
+    one.press(*["ArrowRight"] * 4)
+    assert "NOT every one of 6" in one.page.locator("#descent").text_content()
+
+
+def test_the_mask_and_kspace(shown: Any) -> None:
+    one = shown()
+    report = example()
+    mask = report.slices[0].mask
+    assert mask is not None
+    assert f"{mask.n_sampled} of {HEIGHT} lines" in one.page.locator("#sampling-text").text_content()
+    lines = np.repeat(np.array(mask.sampled)[:, None], WIDTH, 1)
+    found = one.pixels("#mask")
+    assert agreement(found, 255 * expected(lines, found.shape)) > 0.97
+    found = one.pixels("#kspace").astype(int)
+    is_grey = (found[..., 0] == found[..., 1]) & (found[..., 0] == found[..., 2])
+    assert (is_grey == expected(lines, found.shape)).mean() > 0.97
+
+
+def test_several_results_and_results_without_images_or_reference(shown: Any) -> None:
+    first = example("first")
+    numbers = replace(example("numbers"), images={}, reference=None, traces=(), traced="")
+    alone = replace(example("alone"), reference=None, scores={}, judged="")
+    one = shown(first, numbers, alone)
+    assert one.page.locator("#viewer").is_visible()
+    one.page.locator("#source").select_option(label="numbers")
+    assert one.page.locator("#viewer").is_hidden()
+    assert one.page.locator("#certificate").is_hidden()
+    assert one.page.locator("#table tbody tr").count() == 5
+    assert one.page.locator(".source:visible h2").all_text_contents() == ["numbers: Summary", "numbers: Provenance"]
+    one.page.locator("#source").select_option(label="alone")
+    assert one.page.locator("#viewer").is_visible()
+    assert one.page.locator("#error-tools").is_hidden()
+    one.page.wait_for_function("document.querySelectorAll('#panes canvas').length === 3")
+    found = one.pixels("#panes figure:nth-child(2) canvas")
+    assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
+
+
+def test_hostile_names_are_text(shown: Any) -> None:
+    one = shown(hostile(), example())
+    assert one.page.locator("h1").text_content() == f"{HOSTILE} and knee"
+    assert one.page.locator(".verdict").first.text_content() == HOSTILE
+    assert one.page.locator("#panes .pane-name").nth(1).text_content() == f"{HOSTILE} 0"
+    assert one.names()[3] == f"{HOSTILE} slice 3"
+    assert one.page.locator("#table tbody tr:nth-child(2) td").first.text_content() == f"{HOSTILE}1"
+    one.press("ArrowRight", "e", "s")
+    assert one.page.evaluate("window.hacked") is None
+    assert one.page.locator("img").count() == 0
+    assert one.page.locator("script").count() == 2
+
+
+def test_nothing_but_the_own_script_may_run(browser: Any, tmp_path: Path) -> None:
+    write_report([example()], tmp_path / "report.html")
+    one = Opened(browser, tmp_path / "report.html")
+    one.page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.hacked = 1";
+        document.body.append(script);
+        const image = "<img src='http://127.0.0.1:9/x.png' onerror='window.hacked = 2'>";
+        document.body.insertAdjacentHTML("beforeend", image);
+    }""")
+    one.page.wait_for_timeout(200)
+    assert one.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in problem for problem in one.problems)
+    one.context.close()
+
+
+def test_a_phone_does_not_scroll_sideways(shown: Any) -> None:
+    methods = tuple(f"{name} {LONG}" for name in METHODS)
+    assert list(PSNR) == list(METHODS)
+    one = shown(example(LONG, methods, (LONG,) * 5), example(), width=360)
+    one.page.locator("#errors").check()
+    assert one.page.evaluate("document.documentElement.scrollWidth") == 360
+    for selector in ("#slider", "#split", "#theme", "#source", "#slice", "#right", "#kspace"):
+        box = one.page.locator(selector).bounding_box()
+        assert box["x"] >= 0, selector
+        assert box["x"] + box["width"] <= 360, selector
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="there is no axe-core; fetch it with: make .cache/axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(scheme: str, shown: Any) -> None:
+    one = shown(example(), example("second"), scheme=scheme)
+    one.page.locator("#errors").check()
+    one.page.locator("details summary").click()
+    one.page.evaluate(AXE.read_text(encoding="utf-8"))
+    for theme in (scheme, "toggled"):
+        if theme == "toggled":
+            one.page.locator("#theme").click()
+        found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            f"{violation['id']}: {violation['nodes'][0]['html']}"
+            for violation in found["violations"]
+            if violation["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
