@@ -81,7 +81,7 @@ def _template_text(name: str) -> str:
 
 def _script() -> str:
     """Return the parts of the script in a scope of their own."""
-    return "\"use strict\";\n(() => {\n" + "\n".join(map(_template_text, SCRIPTS)) + "})();\n"
+    return '"use strict";\n(() => {\n' + "\n".join(map(_template_text, SCRIPTS)) + "})();\n"
 
 
 def _policy(style: str, script: str) -> str:

@@ -25,10 +25,12 @@ function drawCertificate() {
     plot("Norm of the gradient of φ", "gradient", gradient, branches),
   );
   const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", "Step", "Shortenings", "Descended"];
-  $("iterations").tHead.replaceChildren(make("tr", {}, ...labels.map((label) => make("th", { scope: "col", textContent: label }))));
+  const headings = labels.map((label) => make("th", { scope: "col", textContent: label }));
+  const digits = (value) => (Number.isFinite(value) ? value.toPrecision(6) : "–");
+  $("iterations").tHead.replaceChildren(make("tr", {}, ...headings));
   $("iterations").tBodies[0].replaceChildren(...steps.map((step, t) => make("tr", {},
     make("th", { scope: "row", textContent: String(t + 1) }),
-    ...[step.eps, step.before, step.phi, step.grad].map((value) => make("td", { textContent: Number.isFinite(value) ? value.toPrecision(6) : "–" })),
+    ...[step.eps, step.before, step.phi, step.grad].map((value) => make("td", { textContent: digits(value) })),
     make("td", { textContent: ["proposal", "line search", "none"][step.branch] }),
     make("td", { textContent: String(step.searches) }),
     make("td", { textContent: step.descended ? "yes" : "NO" }),
@@ -76,15 +78,22 @@ function plot(title, kind, values, branches) {
   const px = (t) => left + (t / Math.max(1, values.length - 1)) * (right - left);
   const py = (value) => bottom - ((scaled(value) - scaled(low)) / (scaled(high) - scaled(low))) * (bottom - top);
   svg.setAttribute("aria-label",
-    `${title}${log ? ", logarithmic" : ""}: from ${values[0].toPrecision(4)} to ${values[values.length - 1].toPrecision(4)} in ${values.length - 1} iterations`);
+    `${title}${log ? ", logarithmic" : ""}: from ${values[0].toPrecision(4)} to ${values.at(-1).toPrecision(4)} ` +
+    `in ${values.length - 1} iterations`);
   for (const value of ticksOf(low, high, log)) {
     svg.append(drawn("line", { x1: left, x2: right, y1: py(value), y2: py(value), class: "grid" }),
       drawn("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(4)))));
   }
   const step = Math.max(1, Math.ceil((values.length - 1) / 8));
-  for (let t = 0; t < values.length; t += step) svg.append(drawn("text", { x: px(t), y: bottom + 18, "text-anchor": "middle" }, String(t)));
-  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, `iteration${log ? " (logarithmic height)" : ""}`));
-  const points = values.map((value, t) => (Number.isFinite(value) ? `${px(t).toFixed(1)},${py(value).toFixed(1)}` : "")).filter(Boolean);
+  for (let t = 0; t < values.length; t += step) {
+    svg.append(drawn("text", { x: px(t), y: bottom + 18, "text-anchor": "middle" }, String(t)));
+  }
+  const label = `iteration${log ? " (logarithmic height)" : ""}`;
+  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, label));
+  const points = [];
+  values.forEach((value, t) => {
+    if (Number.isFinite(value)) points.push(`${px(t).toFixed(1)},${py(value).toFixed(1)}`);
+  });
   svg.append(drawn("polyline", { points: points.join(" "), class: `curve ${kind}`, fill: "none" }));
   values.forEach((value, t) => {
     if (!Number.isFinite(value) || branches[t] === null) return;

@@ -37,6 +37,11 @@ function showsError(plane) {
   return state.errors && source.hasReference && source.planes[plane] !== null;
 }
 
+// colours as the four bytes of a pixel
+const word = ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red;
+const COLOURS = Uint32Array.from(DATA.colours, word);
+const GREYS = Uint32Array.from({ length: 256 }, (_, value) => word([value, value, value]));
+
 // an image of one plane in its own size: grey, or its error in colours
 function pictureOf(plane) {
   const error = showsError(plane);
@@ -44,14 +49,13 @@ function pictureOf(plane) {
   if (painted.has(key)) return painted.get(key);
   const [height, width] = source.size;
   const pixels = new ImageData(width, height);
-  const values = planes[plane];
+  const words = new Uint32Array(pixels.data.buffer);
+  const values = planes[plane], reference = planes[0];
   for (let i = 0; i < values.length; i++) {
-    let red = values[i], green = values[i], blue = values[i];
     if (error) {
-      const relative = Math.abs(values[i] - planes[0][i]) / 255 / state.errorScale;
-      [red, green, blue] = DATA.colours[Math.min(255, Math.round(255 * relative))];
-    }
-    pixels.data.set([red, green, blue, 255], 4 * i);
+      const relative = Math.abs(values[i] - reference[i]) / 255 / state.errorScale;
+      words[i] = COLOURS[Math.min(255, Math.round(255 * relative))];
+    } else words[i] = GREYS[values[i]];
   }
   const canvas = make("canvas", { width, height });
   canvas.getContext("2d").putImageData(pixels, 0, 0);
@@ -85,34 +89,43 @@ function drawView(context, picture, canvas) {
 
 function drawImages() {
   if (!planes) return;
+  drawSlider();
+  drawPanes();
+  for (const canvas of canvases()) {
+    canvas.style.touchAction = state.zoom > 1 ? "none" : canvas.id === "slider" ? "pan-y" : "manipulation";
+  }
+  $("zoom").textContent = `${Number(state.zoom.toFixed(1))}×`;
+}
+
+function drawSlider() {
+  if (!planes) return;
   const slider = $("slider");
   const context = fit(slider);
-  const edge = Math.round(state.split * slider.width);
   drawView(context, pictureOf(state.right), slider);
   context.save();
   context.beginPath();
-  context.rect(0, 0, edge, slider.height);
+  context.rect(0, 0, Math.round(state.split * slider.width), slider.height);
   context.clip();
   drawView(context, pictureOf(state.left), slider);
   context.restore();
+  const [left, right, percent] = [planeName(state.left), planeName(state.right), Math.round(100 * state.split)];
   $("divider").style.left = `${100 * state.split}%`;
+  $("split").value = String(percent);
+  $("split").setAttribute("aria-valuetext", `${percent} % ${left}, the rest ${right}`);
   const what = state.errors ? "Error maps" : "Images";
-  slider.setAttribute("aria-label",
-    `${what} of ${sliceLabel(state.slice)}: ${planeName(state.left)} left of the divider, ${planeName(state.right)} right of it`);
+  slider.setAttribute("aria-label", `${what} of ${sliceLabel(state.slice)}: ${left} left of the divider, ${right} right of it`);
+}
+
+function drawPanes() {
   for (const pane of panes) {
     drawView(fit(pane.canvas), pictureOf(pane.plane), pane.canvas);
     const numbers = scoreTexts(pane.plane);
     pane.score.replaceChildren(...numbers.map((text) => make("div", { textContent: text })));
-    pane.canvas.setAttribute("aria-label",
-      `${showsError(pane.plane) ? "Error map" : "Image"} of ${planeName(pane.plane)}${numbers.map((text) => `, ${text}`).join("")}`);
+    const what = showsError(pane.plane) ? "Error map" : "Image";
+    pane.canvas.setAttribute("aria-label", [`${what} of ${planeName(pane.plane)}`, ...numbers].join(", "));
     pane.buttons[0].setAttribute("aria-pressed", String(pane.plane === state.left));
     pane.buttons[1].setAttribute("aria-pressed", String(pane.plane === state.right));
   }
-  for (const canvas of canvases()) canvas.style.touchAction = state.zoom > 1 ? "none" : canvas === slider ? "pan-y" : "manipulation";
-  $("zoom").textContent = `${Number(state.zoom.toFixed(1))}×`;
-  $("split").value = String(Math.round(100 * state.split));
-  $("split").setAttribute("aria-valuetext",
-    `${Math.round(100 * state.split)} % ${planeName(state.left)}, the rest ${planeName(state.right)}`);
 }
 
 const canvases = () => [$("slider"), ...panes.map((pane) => pane.canvas)];
@@ -144,12 +157,14 @@ function drawSampling() {
   const percent = ((100 * lines.size) / total).toFixed(1);
   const direction = source.phaseAxis === -2 ? "rows" : "columns";
   $("sampling-text").textContent = known
-    ? `${lines.size} of ${total} lines (${percent} %) were measured; the lines are ${direction} of k-space, its origin is in the middle.`
+    ? `${lines.size} of ${total} lines (${percent} %) were measured; ` +
+      `the lines are ${direction} of k-space, its origin is in the middle.`
     : "Which lines were measured is not on record.";
   $("mask").parentElement.hidden = !known;
   $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${total} ${direction} sampled`);
   const of = source.hasReference ? "the reference's" : `the ${planeName(0)}'s`;
   $("kspace-caption").textContent =
-    `Fourier transform of ${of} magnitude, logarithmic over ${source.kspaceRange} dB; the lines that were not measured are dark blue`;
+    `Fourier transform of ${of} magnitude, logarithmic over ${source.kspaceRange} dB; ` +
+    "the lines that were not measured are dark blue";
   $("kspace").setAttribute("aria-label", $("kspace-caption").textContent);
 }

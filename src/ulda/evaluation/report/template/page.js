@@ -72,7 +72,9 @@ function selectSource(index) {
     `${source.precision} Numbers come from the images before this rounding.` +
     (source.hasReference ? " Error maps are differences of the rounded images." : "");
   if (hasImages && !readsBackTruly()) {
-    $("precision").textContent = "This browser changes what a page reads from a canvas, so the images are not to be trusted; allow it for this file, or use another browser.";
+    $("precision").textContent =
+      "This browser changes what a page reads from a canvas, so the images are not to be trusted; " +
+      "allow it for this file, or use another browser.";
   }
   buildPanes();
   buildTable();
@@ -95,7 +97,8 @@ function listenToKeys() {
     const target = event.target;
     if (target instanceof HTMLSelectElement || (target instanceof HTMLInputElement && target.type !== "checkbox")) return;
     // a region that scrolls sideways needs the arrows itself
-    if (event.key.startsWith("Arrow") && target instanceof Element && target.matches(".scroll") && target.scrollWidth > target.clientWidth) return;
+    const scrolls = target instanceof Element && target.matches(".scroll") && target.scrollWidth > target.clientWidth;
+    if (scrolls && event.key.startsWith("Arrow")) return;
     const act = keys[event.key];
     if (!act) return;
     event.preventDefault();

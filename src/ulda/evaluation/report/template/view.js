@@ -70,7 +70,7 @@ function spread(pointers) {
 
 function setSplit(position) {
   state.split = clamp(position, 0, 1);
-  drawImages();
+  drawSlider();
 }
 
 function setSide(side, plane) {
