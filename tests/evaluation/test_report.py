@@ -130,7 +130,7 @@ def test_summary_and_differences() -> None:
     assert "−0.20000 [" in page
     # less is better for the NMSE, and adapted has less on all five slices
     row = page[page.index("−0.20000 [") :]
-    assert re.search(r"better on|5 of 5", row[:200]) is not None
+    assert "5 of 5" in row[: row.index("</tr>")]
 
 
 def test_shapes_are_checked() -> None:

@@ -66,16 +66,17 @@ class Pictures:
 def encode_report(report: Report, budget: int = BUDGET) -> Pictures:
     """Encode the reference, the methods and the k-space of every slice, in this order."""
     images = report.all_images()
-    spectra = report.reference if report.reference is not None else next(iter(images.values()))
+    # without a reference: of the last method, after what it is compared with
+    spectra = report.reference if report.reference is not None else list(images.values())[-1]
     grey = [to_grey(stack) for stack in images.values()]
 
     def planes(index: int) -> Planes:
         return np.stack([*(stack[index] for stack in grey), kspace_picture(spectra[index])])
 
-    return encode(len(report.slices), planes, budget)
+    return encode(len(report.slices), planes, budget, "the slice" if report.reference is None else "the reference")
 
 
-def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET) -> Pictures:
+def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET, whose_peak: str = "the reference") -> Pictures:
     """Encode the planes of every slice within a budget, without loss if that is possible.
 
     Parameters
@@ -86,6 +87,8 @@ def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET) -> Pictures
         Returns the planes ``(planes, H, W)`` of a slice.
     budget
         How many bytes of base64 all of them may take.
+    whose_peak
+        Whose peak is white.
     """
     sample = sorted({round(i) for i in np.linspace(0, n_slices - 1, min(n_slices, _SAMPLE))})
     n_planes = len(planes(0))
@@ -93,7 +96,7 @@ def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET) -> Pictures
     allowed = 0.97 * budget * len(sample) / n_slices
     if sum(len(_webp(one)) for one in chosen) <= allowed:
         slices = tuple(_webp(planes(i)) for i in range(n_slices))
-        exact = "The images have 256 grey levels from 0 to the peak of the reference, stored without further loss."
+        exact = f"The images have 256 grey levels from 0 to the peak of {whose_peak}, stored without further loss."
         return Pictures(slices, "image/webp", True, n_planes, exact)
     for quality in JPEG_QUALITIES:
         if sum(len(_jpeg(one, quality)) for one in chosen) <= allowed:
@@ -101,7 +104,7 @@ def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET) -> Pictures
             wrong = max(_largest_error(one, slices[i]) for i, one in zip(sample, chosen, strict=True))
             lossy = (
                 f"The images are JPEG of quality {quality}, to keep the file small: of 256 grey levels from 0 to the "
-                f"peak of the reference, 99 % of the pixels are at most {wrong:.0f} wrong."
+                f"peak of {whose_peak}, 99 % of the pixels are at most {wrong:.0f} wrong."
             )
             return Pictures(slices, "image/jpeg", False, n_planes, lossy)
     raise UldaError(

@@ -162,7 +162,7 @@ function drawSampling() {
     : "Which lines were measured is not on record.";
   $("mask").parentElement.hidden = !known;
   $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${total} ${direction} sampled`);
-  const of = source.hasReference ? "the reference's" : `the ${planeName(0)}'s`;
+  const of = source.hasReference ? "the reference's" : `the ${planeName(source.planes.length - 1)}'s`;
   $("kspace-caption").textContent =
     `Fourier transform of ${of} magnitude, logarithmic over ${source.kspaceRange} dB; ` +
     "the lines that were not measured are dark blue";

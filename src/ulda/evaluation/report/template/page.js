@@ -54,7 +54,7 @@ function selectSource(index) {
   $("viewer").hidden = $("sampling").hidden = $("help").hidden = !hasImages;
   $("slices").hidden = false;
   $("error-tools").hidden = !source.hasReference;
-  $("metric-tools").hidden = source.metrics.length === 0;
+  $("metric-tools").hidden = $("star-text").hidden = source.metrics.length === 0;
   fill($("slice"), source.slices.map((_, i) => sliceLabel(i)), 0);
   const names = source.planes.map((_, plane) => planeName(plane));
   state.left = 0;

@@ -30,6 +30,9 @@ function buildTable() {
     row.addEventListener("click", () => selectSlice(index));
     return row;
   }));
+  // where no slice has a subject, there is no column to show
+  const anonymous = source.slices.every(([subject]) => subject === "");
+  for (const row of $("table").rows) row.cells[1].hidden = anonymous;
   sortRows();
   markRow();
 }
