@@ -41,7 +41,7 @@ def spoil(model: LDA, domain: str) -> None:
 )
 def test_parameter_count(width: int, depth: int, kernels: int) -> None:
     model = LDA(width=width, depth=depth, sources=["brain"])
-    step_sizes = 4 * 15
+    step_sizes = (4 + 6) * 15  # alpha, beta, kappa and momentum, and gains at six frequencies
     assert model.n_parameters == kernels + step_sizes
     assert sum(p.numel() for name, p in model.named_parameters() if ".steps." not in name) == kernels
     assert LDA(width=width, depth=depth, sources=["brain", "knee"]).n_parameters == 2 * (kernels + step_sizes)

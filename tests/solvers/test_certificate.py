@@ -22,7 +22,14 @@ from ulda.solvers import Options, Reconstruction, Run, elda, load_run, save_run,
 from ulda.solvers.certificate import digest
 
 OPTIONS = Options(
-    alpha=0.5, beta=[0.5, 50.0, 0.5, 0.5], kappa=0.2, momentum=0.5, eps_0=0.003, eps_tol=1e-5, iterations=4
+    alpha=0.5,
+    beta=[0.5, 50.0, 0.5, 0.5],
+    kappa=0.2,
+    spectrum=[4.0, 3.0, 2.0, 1.0, 1.0, 0.5],
+    momentum=0.5,
+    eps_0=0.003,
+    eps_tol=1e-5,
+    iterations=4,
 )
 
 

@@ -30,7 +30,11 @@ def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstructio
     return Reconstruction(physics, y, regularizer), physics.A_adjoint(y), Options(**settings)
 
 
-@pytest.mark.parametrize("changes", [{}, {"kappa": 0.5, "momentum": 0.9}], ids=["plain", "extrapolated"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"kappa": 0.5, "momentum": 0.9, "spectrum": [4.0, 3.0, 2.5, 2.0, 1.0, 0.5]}],
+    ids=["plain", "extrapolated"],
+)
 @torch.no_grad()
 def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, Any]) -> None:
     problem, x0, options = knee_problem(5, **changes)
@@ -125,6 +129,17 @@ def test_the_steps_are_those_of_the_algorithm() -> None:
     assert step.phi == pytest.approx(phi(u), rel=1e-12)
     assert step.f + step.r == pytest.approx(step.phi, rel=1e-12)
     assert step.step_length == pytest.approx(float((u - x0).norm()), rel=1e-12)
+
+    # with the extra step: beyond the knot at half of the highest frequency nothing of it is left
+    gains = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    extra = replace(options, kappa=0.01, spectrum=gains)
+    slope = problem.regularizer.grad(z, eps)
+    frequencies = [2 * torch.fft.fftfreq(n, dtype=torch.float64) for n in x0.shape[-2:]]
+    radius = (frequencies[0][:, None].square() + frequencies[1].square()).sqrt()
+    kept = (2 - 4 * radius).clamp(0, 1)
+    unmeasured = slope - problem.physics.A_adjoint(problem.physics.A(slope))
+    expected = u - 0.01 * torch.fft.ifft2(kept * torch.fft.fft2(unmeasured))
+    assert torch.allclose(elda(problem, x0, extra)[0], expected, atol=1e-14)
 
     rejected = replace(options, beta=1e4)
     x, trace = elda(problem, x0, rejected)

@@ -47,6 +47,12 @@ def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
         ({"alpha": [0.1, -0.1]}, "alpha must be positive"),
         ({"beta": torch.ones(2, 2, 2)}, "beta must be a number, one per phase"),
         ({"beta": []}, "beta must be a number"),
+        ({"spectrum": [1.0, 2.0]}, r"spectrum must hold 6 gains, or as many per phase, but it has shape \(2,\)"),
+        ({"spectrum": []}, "spectrum must hold 6 gains"),
+        ({"spectrum": 1.0}, "spectrum must hold 6 gains"),
+        ({"spectrum": [[1.0] * 6, [1.0]]}, "spectrum must hold numbers only, in rows of equal length"),
+        ({"spectrum": [1.0] * 5 + [-1.0]}, "spectrum must be finite and at least 0"),
+        ({"spectrum": [[math.nan] * 6]}, "spectrum must be finite and at least 0"),
     ],
 )
 def test_other_wrong_values(wrong: dict[str, Any], message: str) -> None:
@@ -55,7 +61,8 @@ def test_other_wrong_values(wrong: dict[str, Any], message: str) -> None:
 
 
 def test_options_are_frozen_and_survive_json() -> None:
-    options = Options(alpha=0.1, beta=torch.tensor([[0.2, 0.3]]))
+    gains = torch.tensor([[4.0, 3.0, 2.0, 1.0, 1.0, 0.5], [1.0] * 6])
+    options = Options(alpha=0.1, beta=torch.tensor([[0.2, 0.3]]), spectrum=gains)
     with pytest.raises(FrozenInstanceError):
         options.rho = 0.9  # type: ignore[misc]
     again = Options(**options.as_dict())
@@ -63,6 +70,11 @@ def test_options_are_frozen_and_survive_json() -> None:
     like, samples = torch.zeros(2, 3, 3, dtype=torch.complex128), torch.arange(2)
     assert torch.equal(again.step("beta", 5, samples, like), options.step("beta", 5, samples, like))
     assert float(options.step("alpha", 0, samples, like)) == 0.1
+    for iteration, row in ((0, 0), (1, 1), (9, 1)):
+        found = again.gains(iteration, like)
+        assert found is not None
+        assert found.tolist() == gains[row].tolist()
+    assert Options().gains(0, like) is None
 
 
 def test_the_documented_defaults_are_the_defaults() -> None:
@@ -73,4 +85,5 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         names = re.findall(r"`(\w+)`", cells[0])
         if line.startswith("| `") and len(cells) >= 3:
             documented |= zip(names, map(float, cells[1].split(",")), strict=True)
-    assert documented == {name: value for name, value in vars(Options()).items() if name != "safeguard"}
+    without_number = ("safeguard", "spectrum")
+    assert documented == {name: value for name, value in vars(Options()).items() if name not in without_number}

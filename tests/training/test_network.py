@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.evaluation import ssim
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps, normalise_measurement
+from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, elda
 from ulda.training import ULDA, Architecture, DescentPenalty, reconstruction_loss
+from ulda.training.network import FIRST_GAINS
 
 SMALL = Architecture(width=4, depth=2, phases=3)
 
@@ -44,10 +47,10 @@ def test_the_default_network_has_the_parameters_it_should() -> None:
     model = ULDA(sources=["brain", "prostate"])
     assert sum(p.numel() for p in model.extractor.parameters()) == 14112
     assert sum(p.numel() for p in model.adapters["brain"].parameters()) == 4608
-    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 60
+    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 4 * 15 + 6 * 15
     shared = ULDA(Architecture(shared_steps=True), ["brain"])
-    assert sum(p.numel() for p in shared.steps.parameters()) == 4
-    tied = ULDA(Architecture(shared_steps=True, tied_steps=True), ["brain"])
+    assert sum(p.numel() for p in shared.steps.parameters()) == 4 + 6
+    tied = ULDA(Architecture(shared_steps=True, tied_steps=True, spectral_steps=False), ["brain"])
     assert sum(p.numel() for p in tied.steps.parameters()) == 3
     sizes = tied.steps["brain"]()
     assert torch.equal(sizes["alpha"], sizes["beta"])
@@ -141,6 +144,18 @@ def test_beyond_t_the_last_step_sizes_count() -> None:
     kappa = model.options("knee", beyond=True).kappa
     assert isinstance(kappa, torch.Tensor)
     assert kappa.detach().tolist() == pytest.approx([math.exp(2)])
+    spectrum = model.options("knee", beyond=True).spectrum
+    assert isinstance(spectrum, torch.Tensor)
+    assert spectrum.shape == (1, 6)
+    assert ULDA(replace(SMALL, spectral_steps=False), ["knee"]).options("knee").spectrum is None
+
+
+def test_low_frequencies_begin_with_longer_steps() -> None:
+    """About one over the frequency: halving it doubles the gain, until far below the lowest of an image."""
+    gains = dict(zip(KNOTS, FIRST_GAINS, strict=True))
+    assert gains[1 / 4] / gains[1 / 2] == pytest.approx(2, rel=0.1)
+    assert gains[1 / 2] / gains[1.0] == pytest.approx(2, rel=0.05)
+    assert all(a > b for a, b in pairwise(FIRST_GAINS))
 
 
 def test_an_unknown_domain_names_the_known() -> None:

@@ -64,7 +64,7 @@ class LDA(TrainableMethod):
     --------
     >>> model = LDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (28344, 14172)
+    (28524, 14262)
     """
 
     name: ClassVar[str] = "lda"

@@ -65,7 +65,7 @@ class Meta(ULDA, TrainableMethod):
     --------
     >>> model = Meta(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (14174, 14173)
+    (14264, 14263)
     >>> model.weight("brain").item()
     0.5
     """

@@ -3,7 +3,7 @@
 It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
 
     z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum once x_t - x_{t-1} is uphill
-    u = z - (beta_t + kappa_t (I - A^H A)) grad r_eps(z)
+    u = z - (beta_t + kappa_t S_t (I - A^H A)) grad r_eps(z),  S_t a filter of spatial frequencies
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
     otherwise     a = alpha_bar, v = x_t - a grad phi_eps(x_t)
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.physics.spectrum import radial_filter
 from ulda.solvers.objective import Evaluation, SmoothedObjective, square_norm
 from ulda.solvers.options import Options
 from ulda.solvers.trace import LINE_SEARCH, PROPOSAL, STALLED, Callback, Status, Trace
@@ -121,7 +122,9 @@ def _propose(
     slope_r = objective.regularizer_grad(z, eps)
     u = z - options.step("beta", t, samples, x) * slope_r
     if options.has_extra_step:
-        u = u - options.step("kappa", t, samples, x) * objective.unmeasured(slope_r)
+        extra, gains = objective.unmeasured(slope_r), options.gains(t, x)
+        extra = extra if gains is None else radial_filter(extra, gains)
+        u = u - options.step("kappa", t, samples, x) * extra
     return u
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.physics.spectrum import KNOTS
 
 StepSize = float | Sequence[float] | Tensor
 """One number, one per phase ``(T,)``, or one per phase and sample ``(T, n)``; the last phase's is used beyond T."""
@@ -37,6 +38,10 @@ class Options:
         Extra step along the regulariser in what was not measured; 0 is the method of the paper. The data fidelity has
         curvature 1 in what was measured and 0 in the rest, so there longer steps are right. For a single coil it does
         not move the point where proposals come to rest, which is closest to a stationary one for ``alpha = beta``.
+    spectrum
+        Gains of the extra step by spatial frequency, at `ulda.physics.spectrum.KNOTS`: ``(6,)``, or ``(T, 6)`` for one
+        set per phase; None for gain 1. A regulariser that looks at differences of neighbours is curved most for high
+        frequencies, so the low ones take longer steps.
     momentum
         How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
         test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.
@@ -64,6 +69,7 @@ class Options:
     alpha: StepSize = 1.0
     beta: StepSize = 0.5
     kappa: StepSize = 0.0
+    spectrum: Sequence[float] | Sequence[Sequence[float]] | Tensor | None = None
     momentum: StepSize = 0.0
     alpha_bar: float = 1.0
     eta1: float = 0.01
@@ -94,6 +100,7 @@ class Options:
             raise UldaError(f"safeguard must be true or false, but it is {self.safeguard!r}")
         for name in STEP_SIZES:
             _check_step_size(name, getattr(self, name))
+        _check_spectrum(self.spectrum)
 
     def check_batch(self, n_samples: int) -> None:
         """Raise a clear error if step sizes are given for another number of samples."""
@@ -111,6 +118,13 @@ class Options:
             values = values[samples] if len(values) > 1 else values[0]
         return values.reshape(-1, *(1,) * (like.ndim - 1))
 
+    def gains(self, iteration: int, like: Tensor) -> Tensor | None:
+        """Return the gains of the extra step of an iteration, ``(6,)``; None for gain 1."""
+        if self.spectrum is None:
+            return None
+        values = _tensor(self.spectrum).to(dtype=_real(like.dtype), device=like.device)
+        return values if values.ndim == 1 else values[min(iteration, len(values) - 1)]
+
     @property
     def has_extra_step(self) -> bool:
         """Whether any kappa differs from 0."""
@@ -121,6 +135,8 @@ class Options:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in STEP_SIZES:
             plain[name] = _tensor(plain[name]).detach().double().tolist()
+        if self.spectrum is not None:
+            plain["spectrum"] = _tensor(self.spectrum).detach().double().tolist()
         return plain
 
 
@@ -153,11 +169,26 @@ def _check_step_size(name: str, step_size: StepSize) -> None:
         raise UldaError(f"{name} must be positive and finite throughout")
 
 
+def _check_spectrum(spectrum: Any) -> None:
+    if spectrum is None:
+        return
+    try:
+        values = _tensor(spectrum).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UldaError("spectrum must hold numbers only, in rows of equal length") from error
+    if values.ndim not in (1, 2) or values.numel() == 0 or values.shape[-1] != len(KNOTS):
+        raise UldaError(
+            f"spectrum must hold {len(KNOTS)} gains, or as many per phase, but it has shape {tuple(values.shape)}"
+        )
+    if not ((values >= 0) & torch.isfinite(values)).all():
+        raise UldaError("spectrum must be finite and at least 0 throughout")
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _tensor(values: StepSize) -> Tensor:
+def _tensor(values: Any) -> Tensor:
     return values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float64)
 
 

@@ -20,6 +20,8 @@ from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
 VERSION = 1
+LATER_SIZES = ("tied_steps", "spectral_steps")
+"""Sizes that files of earlier versions do not have; there they are false."""
 METHOD_FORMAT = "ulda-method"
 """What the file of a model of another method calls itself."""
 
@@ -31,9 +33,7 @@ def base_fingerprint(model: ULDA) -> str:
     """
     weights = fingerprint_weights(model.extractor)
     # what was added later counts only where it differs from what there was before, so fingerprints stay valid
-    sizes = asdict(model.architecture)
-    if not sizes["tied_steps"]:
-        del sizes["tied_steps"]
+    sizes = {name: value for name, value in asdict(model.architecture).items() if value or name not in LATER_SIZES}
     return hashlib.sha256(f"{json.dumps(sizes, sort_keys=True)}|{weights}".encode()).hexdigest()
 
 
@@ -69,7 +69,8 @@ def load_base(folder: str | Path) -> ULDA:
     folder = Path(folder)
     facts = read_facts(folder / "model.json", "ulda-base")
     try:
-        model = ULDA(Architecture(**facts["architecture"]), facts["domains"])
+        sizes = dict.fromkeys(LATER_SIZES, False) | facts["architecture"]
+        model = ULDA(Architecture(**sizes), facts["domains"])
     except (TypeError, KeyError) as error:
         raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error
     restore_tensors(model, folder / "model.safetensors", facts)

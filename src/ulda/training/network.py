@@ -17,11 +17,16 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import Physics, normalise_measurement
+from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
 
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
+
+
+FIRST_GAINS = tuple(0.4 * ((knot**2 + 0.01) / 1.01) ** -0.5 for knot in KNOTS)
+"""One over the frequency, roughly: what undoes the curvature of a total variation, which the network starts as."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Architecture:
         The smoothing, relative to the weight of the adapter: ``eps`` only means something relative to the features.
     tied_steps
         ``beta = alpha``: proposals then come to rest close to the stationary points of the objective.
+    spectral_steps
+        Learn gains of the extra step by spatial frequency; see `ulda.solvers.Options`.
     """
 
     width: int = 16
@@ -53,6 +60,7 @@ class Architecture:
     adapter_weight: float = 0.003
     eps_ratio: float = 0.1
     tied_steps: bool = False
+    spectral_steps: bool = True
 
 
 class StepSizes(nn.Module):
@@ -64,28 +72,39 @@ class StepSizes(nn.Module):
         How many sets of step sizes.
     tied
         Let beta be alpha.
+    spectral
+        Have gains by spatial frequency; they start as `FIRST_GAINS`.
     alpha, kappa, momentum
         Where they start; beta starts as alpha. See `ulda.solvers.Options`.
     """
 
     def __init__(
-        self, n_phases: int, tied: bool = False, alpha: float = 1.0, kappa: float = 1.0, momentum: float = 0.9
+        self,
+        n_phases: int,
+        tied: bool = False,
+        spectral: bool = True,
+        alpha: float = 1.0,
+        kappa: float = 1.0,
+        momentum: float = 0.9,
     ) -> None:
         super().__init__()
         self.log_alpha = nn.Parameter(torch.full((n_phases,), math.log(alpha)))
         self.log_beta = None if tied else nn.Parameter(torch.full((n_phases,), math.log(alpha)))
         self.log_kappa = nn.Parameter(torch.full((n_phases,), math.log(kappa)))
+        gains = torch.tensor(FIRST_GAINS).log().expand(n_phases, -1)
+        self.log_spectrum = nn.Parameter(gains.clone()) if spectral else None
         self.logit_momentum = nn.Parameter(torch.full((n_phases,), math.log(momentum / (1 - momentum))))
 
     def forward(self) -> dict[str, Tensor]:
         """Return the step sizes per phase."""
         log_beta = self.log_alpha if self.log_beta is None else self.log_beta
-        return {
+        steps = {
             "alpha": self.log_alpha.exp(),
             "beta": log_beta.exp(),
             "kappa": self.log_kappa.exp(),
             "momentum": self.logit_momentum.sigmoid(),
         }
+        return steps if self.log_spectrum is None else steps | {"spectrum": self.log_spectrum.exp()}
 
 
 class ULDA(nn.Module):
@@ -140,7 +159,7 @@ class ULDA(nn.Module):
         check_domain_name(name)
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
-        steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps)
+        steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps, sizes.spectral_steps)
         if self.sources:
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
