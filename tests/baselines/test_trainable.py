@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +215,77 @@ def test_a_training_is_continued_bit_by_bit(name: str, tmp_path: Path) -> None:
 
 
 @every_method
+def test_one_slice_without_a_batch(name: str) -> None:
+    """Either it is the first of a batch of one, or a sentence says that a batch is wanted."""
+    y, physics = measured((32, 32), n=1)
+    model = small(name)
+    with torch.no_grad():
+        if name in SOLVERS:
+            with pytest.raises(UldaError, match=r"needs a batch of measurements \(n, ...\)"):
+                model(y[0], physics)
+        else:
+            torch.testing.assert_close(model(y[0], physics), model(y, physics)[0], atol=1e-6, rtol=0)
+
+
+@every_method
+def test_a_source_that_is_added_again_keeps_its_parameters(name: str) -> None:
+    model = small(name)
+    before = weights(model)
+    if name == "ulda":
+        return  # adapters are the sources' own business there: `adapt` refuses
+    model.add_domain("knee")
+    assert all(torch.equal(value, before[key]) for key, value in weights(model).items())
+
+
+DAMAGE: list[tuple[str, Any, str]] = [
+    ("domain", 7, "it is to use the domain 7, which it does not have"),
+    ("domain", "elbow", "it is to use the domain 'elbow', which it does not have"),
+    ("sources", [1, 2], "its domains are not names"),
+    ("facts", None, "its facts are missing"),
+    ("sizes", {"filters": 2**15}, "describes a larger model than model.safetensors holds"),
+    ("sizes", {"filters": -1}, "needs at least 1 filter"),
+    ("sizes", {"filters": "many"}, "does not describe a dncn"),
+    ("sizes", {"width": 2}, "does not describe a dncn"),
+    ("method", "lda", "is a lda, not a dncn"),
+    ("weights", "0" * 64, "are not those model.json was written for"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), DAMAGE, ids=[f"{key} {i}" for i, (key, *_) in enumerate(DAMAGE)])
+def test_a_damaged_description_is_refused_in_a_sentence(tmp_path: Path, key: str, value: Any, message: str) -> None:
+    small("dncn").save(tmp_path)
+    facts = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(facts | {key: value}))
+    with pytest.raises(UldaError, match=message):
+        method_class("dncn").load(tmp_path)
+    del facts[key]
+    (tmp_path / "model.json").write_text(json.dumps(facts))
+    if key != "weights":  # files of before there was a fingerprint are read
+        with pytest.raises(UldaError):
+            method_class("dncn").load(tmp_path)
+
+
+def test_a_time_becomes_the_steps_that_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a clock that counts 0.5 s per look, which the loop takes once per step and once to begin."""
+    ticks = itertools.count(step=0.5)
+    monkeypatch.setattr("ulda.training.loop.time.perf_counter", lambda: next(ticks))
+    model = build("dncn")
+    tasks = [knee(source) for source in SOURCES]
+    settled = model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), {}, tmp_path)
+    assert (settled.steps, settled.slices, settled.equal) == (60, 120, "wall-clock")
+    (tmp_path / "budget.json").write_text("{}")
+    with pytest.raises(UldaError, match=r"budget.json does not hold a budget"):
+        model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), {}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ulda", "lda", "umri", "meta"])
+@pytest.mark.parametrize("domain", ["steps", "adapters", "task_weights"])
+def test_a_domain_cannot_have_the_name_of_a_rate(name: str, domain: str) -> None:
+    with pytest.raises(UldaError, match=f"a domain cannot be called '{domain}'"):
+        build(name, [domain])
+
+
+@every_method
 def test_equal_wall_clock(name: str, tmp_path: Path) -> None:
     """The number of steps is found by trying; a training that is continued keeps it."""
     tasks = [knee(source) for source in SOURCES]
@@ -272,8 +345,9 @@ def test_a_budget_that_does_not_add_up(steps: int, slices: int) -> None:
 
 
 def test_a_budget_of_no_time() -> None:
-    with pytest.raises(UldaError, match="needs time and slices"):
-        Budget.of_seconds(0.0)
+    for seconds in (0.0, float("inf"), float("nan")):
+        with pytest.raises(UldaError, match="needs time and slices"):
+            Budget.of_seconds(seconds)
 
 
 def test_batches_of_one_domain_do_not_move_the_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ class Budget:
     @classmethod
     def of_seconds(cls, seconds: float, batch_size: int = 2) -> Budget:
         """Give every method as much time."""
-        if not seconds > 0 or batch_size < 1:
+        if not 0 < seconds < math.inf or batch_size < 1:
             raise UldaError(f"a training needs time and slices, but got {seconds:g} s and {batch_size} slices per step")
         return cls(None, None, seconds, batch_size)
 

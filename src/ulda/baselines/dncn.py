@@ -73,13 +73,14 @@ class DnCn(TrainableMethod):
     def forward(
         self, y: Tensor, physics: Physics, domain: str | None = None, *, features: list[Tensor] | None = None
     ) -> Tensor:
-        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)``; the domain makes no difference.
+        """Reconstruct measurements ``(..., H, W)`` or ``(..., coils, H, W)``; the domain makes no difference.
 
         The feature maps of all inner layers, ``(n, filters, H, W)``, are appended to `features`, where it is given.
         """
         scaled, x, peak = normalise_measurement(y, physics)
         for cascade in range(len(self.cascades)):
-            x = data_consistency(x + unstacked(self.denoise(stacked(x), cascade, domain, features)), scaled, physics)
+            update = self.denoise(stacked(x.reshape(-1, *x.shape[-2:])), cascade, domain, features)
+            x = data_consistency(x + unstacked(update).reshape(x.shape), scaled, physics)
         return x * peak
 
     def denoise(self, x: Tensor, cascade: int, domain: str | None, features: list[Tensor] | None) -> Tensor:  # noqa: ARG002
@@ -105,7 +106,7 @@ def _denoiser(filters: int, layers: int, generator: torch.Generator) -> nn.Seque
     modules: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
         # skip_init: nothing is drawn from the global generator
-        layer = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 3, padding=1)
+        layer = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 3, padding=1, device=torch.get_default_device())
         nn.init.kaiming_normal_(layer.weight, a=SLOPE, generator=generator)
         nn.init.zeros_(layer.bias)
         layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)

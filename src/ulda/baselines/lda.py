@@ -48,6 +48,8 @@ class LDA(TrainableMethod):
         Width of the smoothed ReLU.
     phases
         Iterations of the solver.
+    weight, eps_ratio, spectral_steps
+        As `adapter_weight`, `eps_ratio` and `spectral_steps` of `ulda.training.Architecture`.
     sources
         The source domains; each has a net.
     seed
@@ -85,12 +87,22 @@ class LDA(TrainableMethod):
         kernel_size: int = 3,
         delta: float = 0.1,
         phases: int = 15,
+        weight: float = 0.003,
+        eps_ratio: float = 0.1,
+        spectral_steps: bool = True,
         sources: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
-        sizes = {"width": width, "depth": depth, "kernel_size": kernel_size, "delta": delta, "phases": phases}
+        sizes: dict[str, Any] = {
+            "width": width,
+            "depth": depth,
+            "kernel_size": kernel_size,
+            "delta": delta,
+            "phases": phases,
+        }
+        sizes |= {"weight": weight, "eps_ratio": eps_ratio, "spectral_steps": spectral_steps}
         super().__init__(sources, sizes)
-        self.architecture, self.seed = lda_architecture(width, depth, kernel_size, delta, phases), seed
+        self.architecture, self.seed = lda_architecture(**sizes), seed
         self.nearest = self.sources[0] if self.sources else None
         self.nets = nn.ModuleDict({source: self._untrained(source) for source in self.sources})
 
@@ -147,7 +159,7 @@ class LDA(TrainableMethod):
 
         With many slices, up to 8 that are spread over them decide, measured with the mask that the task is judged with.
         """
-        few = task.images[:: -(-len(task.images) // _COMPARED_SLICES)]
+        few = task.images[:: max(1, -(-len(task.images) // _COMPARED_SLICES))]
         scores = validate(self, [replace(task, domain=source, validation=few) for source in self.sources])
         return max(scores, key=lambda source: scores[source]["psnr"], default=None)
 
@@ -158,23 +170,37 @@ class LDA(TrainableMethod):
 
 
 def lda_architecture(
-    width: int, depth: int, kernel_size: int, delta: float, phases: int, *, weight_factor: float = 1.0
+    width: int,
+    depth: int,
+    kernel_size: int,
+    delta: float,
+    phases: int,
+    weight: float,
+    eps_ratio: float,
+    spectral_steps: bool,
 ) -> Architecture:
     """Return the sizes of a net of `depth` convolutions, the last one linear: it has the part of the adapter.
 
-    Parameters
-    ----------
-    width, depth, kernel_size, delta, phases
-        As for `LDA`.
-    weight_factor
-        Multiplies the weight of the regulariser at the start.
+    The parameters are those of `LDA`. All that a net is built from is given, so that it stands in the files of models.
 
     Examples
     --------
-    >>> lda_architecture(16, 4, 3, 0.1, 15).depth
+    >>> lda_architecture(16, 4, 3, 0.1, 15, 0.003, 0.1, True).depth
     3
     """
     if depth < 2:
         raise UldaError(f"LDA needs at least 2 convolutions, the last one without activation, but its depth is {depth}")
-    sizes = Architecture(width=width, depth=depth - 1, kernel_size=kernel_size, delta=delta, phases=phases)
-    return replace(sizes, adapter_weight=weight_factor * sizes.adapter_weight)
+    if phases < 1:
+        raise UldaError(f"LDA needs at least 1 phase, but it is asked for {phases}")
+    return Architecture(
+        width=width,
+        depth=depth - 1,
+        kernel_size=kernel_size,
+        delta=delta,
+        phases=phases,
+        shared_steps=False,
+        adapter_weight=weight,
+        eps_ratio=eps_ratio,
+        tied_steps=False,
+        spectral_steps=spectral_steps,
+    )

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ulda.baselines.budget import Budget
 from ulda.baselines.lda import lda_architecture
-from ulda.baselines.trainable import TrainableMethod, Training
+from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
 from ulda.models import Adapter
 from ulda.models.layers import ComplexConv2d
-from ulda.training.history import Report
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import ULDA, average_into, check_domain_name
 from ulda.training.settings import Settings
@@ -33,7 +30,7 @@ _OWN_NUMBERS = 1 << 40
 
 
 class Meta(ULDA, TrainableMethod):
-    """The net of `ulda.baselines.LDA`, shared by all domains; domain i multiplies the regulariser by ``sigmoid(w_i)``.
+    """The net of `ulda.baselines.lda.LDA`, shared by all; domain i multiplies the regulariser by ``sigmoid(w_i)``.
 
     Training alternates in cycles of ``inner_steps + 1`` steps. The inner steps move the shared weights (kernels and
     step sizes), with ``w_i`` as a constant; the outer step, the last of a cycle, moves only the ``w_i`` of its domain,
@@ -52,8 +49,8 @@ class Meta(ULDA, TrainableMethod):
 
     Parameters
     ----------
-    width, depth, kernel_size, delta, phases
-        Of the net; see `ulda.baselines.LDA`.
+    width, depth, kernel_size, delta, phases, weight, eps_ratio, spectral_steps
+        Of the net; see `ulda.baselines.lda.LDA`.
     inner_steps
         Steps of the shared weights before each step of a ``w_i``.
     sources
@@ -89,16 +86,27 @@ class Meta(ULDA, TrainableMethod):
         kernel_size: int = 3,
         delta: float = 0.1,
         phases: int = 15,
+        weight: float = 0.003,
+        eps_ratio: float = 0.1,
+        spectral_steps: bool = True,
         inner_steps: int = 5,
         sources: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         if inner_steps < 1:
             raise UldaError(f"Meta needs at least 1 inner step, but it is asked for {inner_steps}")
-        architecture = lda_architecture(width, depth, kernel_size, delta, phases, weight_factor=2.0)
-        super().__init__(architecture, seed=seed)
-        self.sizes = {"width": width, "depth": depth, "kernel_size": kernel_size, "delta": delta, "phases": phases}
-        self.sizes["inner_steps"] = self.inner_steps = inner_steps
+        sizes: dict[str, Any] = {
+            "width": width,
+            "depth": depth,
+            "kernel_size": kernel_size,
+            "delta": delta,
+            "phases": phases,
+        }
+        sizes |= {"weight": weight, "eps_ratio": eps_ratio, "spectral_steps": spectral_steps}
+        # twice the weight, since that of a task starts as one half
+        super().__init__(lda_architecture(**sizes | {"weight": 2 * weight}), seed=seed)
+        self.sizes = sizes | {"inner_steps": inner_steps}
+        self.inner_steps = inner_steps
         super().add_domain(SHARED, seed=seed + 1)
         self.task_weights = nn.ModuleDict()
         for source in sources:
@@ -167,21 +175,6 @@ class Meta(ULDA, TrainableMethod):
             allowed, constant = inner, self.task_weights.parameters()
         with held_constant(constant):
             return step_loss(self, task, restricted(batch, allowed, seed), settings, step)
-
-    def adapt(
-        self,
-        task: Task,
-        budget: Budget,
-        *,
-        seed: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-        report: Report | None = None,
-    ) -> Training:
-        """Adapt to a new domain, in place; see `TrainableMethod.adapt`."""
-        if task.domain in self.sources:
-            raise UldaError(f"{task.domain} is a source of this Meta; give the new domain another name")
-        return super().adapt(task, budget, seed=seed, changes=changes, folder=folder, report=report)
 
 
 class TaskWeight(nn.Module):

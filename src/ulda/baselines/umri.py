@@ -90,7 +90,9 @@ class UMRI(DnCn):
         return tuple(self.aspin)
 
     def add_domain(self, name: str) -> None:
-        """Add the normalisations of a domain: the mean of those of the sources, where there are any."""
+        """Add the normalisations of a domain: the mean of those of the sources; a source keeps its own."""
+        if name in self.sources:
+            return
         sources = [self.aspin[source] for source in self.sources]
         self._add_aspin(name)
         if sources:

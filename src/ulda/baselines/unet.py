@@ -177,7 +177,7 @@ def _layer(
 ) -> nn.Module:
     """Return a convolution that starts as PyTorch's, but from a generator."""
     # skip_init: nothing is drawn from the global generator
-    layer = nn.utils.skip_init(kind, n_in, n_out, size, bias=bias, **options)
+    layer = nn.utils.skip_init(kind, n_in, n_out, size, bias=bias, device=torch.get_default_device(), **options)
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
     if bias:
         bound = 1 / math.sqrt(n_in * size**2)

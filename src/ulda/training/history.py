@@ -110,12 +110,17 @@ def total_steps(history: Sequence[Progress]) -> int:
     --------
     >>> total_steps([Progress(step, 9, 0.1, 1e-3) for step in (5, 9, 5, 7)])
     16
+    >>> total_steps([Progress(2, 2, 0.1, 1e-3), Progress(4, 9, 0.1, 1e-3)])
+    6
     """
     return sum(row.step for row in _last_rows(history))
 
 
 def _last_rows(history: Sequence[Progress]) -> list[Progress]:
-    ends = [row for row, after in pairwise(history) if after.step <= row.step]
+    def is_another_run(row: Progress, after: Progress) -> bool:
+        return after.step <= row.step or after.steps != row.steps or after.seconds < row.seconds
+
+    ends = [row for row, after in pairwise(history) if is_another_run(row, after)]
     return [*ends, *history[-1:]]
 
 

@@ -26,7 +26,7 @@ from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
-from ulda.training.network import ULDA
+from ulda.training.network import OWN_RATES, ULDA
 from ulda.training.settings import Settings
 
 
@@ -365,7 +365,7 @@ def learning_rate(settings: Settings, step: int) -> float:
 def rate_factor(name: str, settings: Settings) -> float:
     """Return by what the learning rate of a parameter is multiplied."""
     fast = settings.step_size_rate
-    factors = {"steps": fast, "task_weights": fast, "adapters": settings.adapter_rate}
+    factors = dict(zip(OWN_RATES, (settings.adapter_rate, fast, fast), strict=True))
     return next((factors[part] for part in name.split(".") if part in factors), 1.0)
 
 

@@ -21,6 +21,9 @@ from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
 
+OWN_RATES = ("adapters", "steps", "task_weights")
+"""What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
+
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
 
@@ -225,6 +228,8 @@ class ULDA(nn.Module):
             Return the record of the run, too; its numbers belong to the measurements scaled by
             `ulda.physics.normalise_measurement`.
         """
+        if y.ndim != physics.signal_dims + 1:
+            raise UldaError(f"the network needs a batch of measurements (n, ...), but got shape {tuple(y.shape)}")
         scaled, _, peak = normalise_measurement(y, physics)
         x, trace = self.solve(scaled, physics, self.active_domain(domain))
         return (x * peak, trace) if return_trace else x * peak
@@ -264,10 +269,10 @@ class ULDA(nn.Module):
 
 
 def check_domain_name(name: str) -> None:
-    """Refuse a name that cannot be a key of an `nn.ModuleDict`."""
+    """Refuse a name that cannot be a key of an `nn.ModuleDict`, or that parameters with a rate of their own have."""
     if not name or "." in name:
         raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
-    if hasattr(nn.ModuleDict(), name):
+    if hasattr(nn.ModuleDict(), name) or name in OWN_RATES:
         raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")
 
 
