@@ -28,6 +28,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/regularizer.py
 	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python -m benchmarks.methods
 
 # for the accessibility of reports; its test skips where there is none
 .cache/axe-core:

@@ -5,7 +5,7 @@ Run: ``python -m benchmarks.methods [--json FILE] [--write docs/methods.md]``; `
 Every method with its default sizes and two source domains, one slice per step, one thread.
 
 Training step
-    Loss, backward and the step of Adam, on one slice with a 20 % mask: what the training loop does. U-MRI without
+    Loss, backward and the step of Adam, on one slice with a 20 % mask, as in the training loop. U-MRI without
     its teachers, Meta in one of its inner steps, LDA with the net of one domain.
 Time
     The methods take turns in one process per image size; the best of a few rounds counts, since other work on the
@@ -43,7 +43,7 @@ BEGIN, END = "<!-- speed -->", "<!-- end -->"
 
 
 def task_of(side: int) -> Task:
-    """Return one smooth random slice with peak 1; times do not depend on what it shows."""
+    """Return smooth random slices with peak 1, of which steps take the first; times do not depend on what they show."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn((5, side, side), dtype=torch.complex64, generator=generator).cumsum(-1).cumsum(-2)
     images = noise / noise.abs().amax((-2, -1), keepdim=True)
