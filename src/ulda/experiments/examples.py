@@ -1,0 +1,136 @@
+"""A few reconstructions of every cell, kept for the figures: images and the path of the solver, in one small file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulda.baselines import Method
+from ulda.data import Domain
+from ulda.data.atomic import atomic_output
+from ulda.errors import UldaError
+from ulda.evaluation.comparison import Comparison, compare
+from ulda.evaluation.learned import Learned
+from ulda.physics import Mask
+from ulda.solvers import Trace
+from ulda.training import ULDA
+
+N_EXAMPLES = 3
+TRACED_MULTIPLE = 8
+"""So many times its phases the solver is followed."""
+
+TRACED = ("phi", "eps", "grad_norm")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Example slices of one domain in one cell.
+
+    Attributes
+    ----------
+    indices
+        Which test slices they are ``(n,)``.
+    reference, images
+        Magnitude images ``(n, H, W)``; the references have peak 1.
+    phases
+        T, the number of phases the method reconstructs with; 0 for a method that is not traced.
+    trace
+        ``phi``, ``eps`` and ``grad_norm`` after each iteration ``(iterations + 1, n)``, from before the first one;
+        NaN once a slice has stopped.
+    """
+
+    indices: NDArray[np.int64]
+    reference: NDArray[np.float32]
+    images: NDArray[np.float32]
+    phases: int = 0
+    trace: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+def example_indices(n_slices: int, n_examples: int = N_EXAMPLES) -> list[int]:
+    """Return which slices are kept: spread evenly, each in the middle of its part.
+
+    Examples
+    --------
+    >>> example_indices(30), example_indices(2)
+    ([5, 15, 25], [0, 1])
+    """
+    n = min(n_slices, n_examples)
+    return [(2 * i + 1) * n_slices // (2 * n) for i in range(n)]
+
+
+def take_examples(comparison: Comparison, method: Method, domain: str, test: Domain, mask: Mask) -> Examples:
+    """Take the examples of a test, and follow the solver on them where the method is one.
+
+    Parameters
+    ----------
+    comparison
+        The test, with one method.
+    method, domain, test, mask
+        What was tested, on what.
+    """
+    indices = example_indices(len(test))
+    (images,) = comparison.reconstructions.values()
+    phases, trace = 0, dict[str, NDArray[np.float64]]()
+    if isinstance(method, ULDA):
+        phases, found = method.architecture.phases, list[Trace]()
+        longer = Learned(method, domain, TRACED_MULTIPLE * phases, found.append)
+        compare({"longer": longer}, test.take(indices), mask, batch_size=len(indices))
+        trace = trace_arrays(found[0])
+    return Examples(np.array(indices), comparison.reference[indices].numpy(), images[indices].numpy(), phases, trace)
+
+
+def trace_arrays(trace: Trace) -> dict[str, NDArray[np.float64]]:
+    """Return the numbers of a record as arrays ``(iterations + 1, n)``, NaN once a slice has stopped."""
+    found = {name: np.full((len(trace) + 1, trace.n_samples), np.nan) for name in TRACED}
+    for sample in range(trace.n_samples):
+        steps = trace.steps(sample)
+        start = {"phi": steps[0].phi_before, "eps": steps[0].eps, "grad_norm": steps[0].grad_norm_before}
+        for name, values in found.items():
+            values[: len(steps) + 1, sample] = [start[name], *(getattr(step, name) for step in steps)]
+    return found
+
+
+def save_examples(path: Path, domain: str, examples: Examples) -> None:
+    """Write the examples of a domain into the file of a cell, beside those of its other domains."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {}
+    if path.exists():
+        with np.load(path) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    arrays |= {
+        f"{domain}.indices": examples.indices,
+        # half precision: a picture has 256 greys
+        f"{domain}.reference": examples.reference.astype(np.float16),
+        f"{domain}.images": examples.images.astype(np.float16),
+        f"{domain}.phases": np.array(examples.phases),
+    } | {f"{domain}.{name}": values for name, values in examples.trace.items()}
+    with atomic_output(path, overwrite=True) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def load_examples(path: Path) -> dict[str, Examples]:
+    """Read the examples of a cell by domain; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return {name.partition(".")[0]: _examples(arrays, name.partition(".")[0]) for name in arrays}
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise UldaError(f"{path.name} does not hold the examples of a cell ({error}); run the cell again") from error
+
+
+def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:
+    return Examples(
+        arrays[f"{domain}.indices"],
+        arrays[f"{domain}.reference"].astype(np.float32),
+        arrays[f"{domain}.images"].astype(np.float32),
+        int(arrays[f"{domain}.phases"]),
+        {name: arrays[f"{domain}.{name}"] for name in TRACED if f"{domain}.{name}" in arrays},
+    )

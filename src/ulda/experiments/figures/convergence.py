@@ -1,0 +1,62 @@
+"""The objective and the norm of its gradient along the iterations of the solver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ulda.evaluation.paired import counted
+from ulda.experiments.examples import Examples
+from ulda.experiments.figures.results import NothingToDrawError, Results, size_words
+from ulda.experiments.figures.style import COLOURS, DASHES, add_legend, literal, new_figure, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Draw a figure per target, of the method that the others are compared with, adapted to the most slices."""
+    figures = {}
+    method = results.experiment.reference
+    for target in results.targets:
+        for size in reversed(results.all_sizes):
+            key = results.key(method, target, size)
+            found = results.examples(key).get(target)
+            if found is not None and found.trace:
+                subjects = results.cells[key]["results"][target]["subjects"]
+                figures[f"convergence-{target}"] = _figure(results, target, size, found, subjects)
+                break
+    if not figures:
+        raise NothingToDrawError(f"no example reconstruction of {results.titles[method]} has a record of its solver")
+    return figures
+
+
+def _figure(results: Results, target: str, size: int, examples: Examples, subjects: list[str]) -> Figure:
+    n_pixels = examples.reference[0].size
+    n_subjects = len({subjects[i] for i in examples.indices})
+    title = results.titles[results.experiment.reference]
+    figure = new_figure(
+        7.0,
+        3.5,
+        f"{title} along its iterations: {target}, {size_words(size)}",
+        f"{counted(len(examples.indices), 'example slice')} of {counted(n_subjects, 'subject')}; "
+        f"iteration 0 is zero-filling, the dotted line T = {examples.phases}\n"
+        f"φ: objective with smoothing ε, N = {n_pixels} pixels; the acceptance test lets no step raise φ + N ε / 2",
+    )
+    ((left, right),) = panels(figure, 1, 2)
+    # phi alone jumps where its smoothing changes
+    bounded = examples.trace["phi"] + n_pixels * examples.trace["eps"] / 2
+    for number, index in enumerate(examples.indices):
+        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+        label = literal(f"slice {index}, subject {subjects[index]}")
+        iterations = np.arange(len(bounded))
+        left.semilogy(iterations, bounded[:, number], label=label, **look)
+        right.semilogy(iterations, examples.trace["grad_norm"][:, number], label=label, **look)
+    for ax in (left, right):
+        ax.axvline(examples.phases, color="#444444", linestyle=":", linewidth=0.9)
+        ax.set_xlabel("iteration")
+    left.set_ylabel("φ + N ε / 2")
+    right.set_ylabel("norm of the gradient of φ")
+    add_legend(figure, [left, right])
+    return figure

@@ -1,0 +1,108 @@
+"""Learning curves: validations along the trainings and adaptations, from their logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ulda.errors import UldaError
+from ulda.evaluation.histories import History, validation_curves
+from ulda.evaluation.paired import counted
+from ulda.experiments.figures.results import NothingToDrawError, Results, size_words
+from ulda.experiments.figures.style import add_legend, literal, new_figure, panels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+LOG = "log.csv"
+Panel = tuple[str, list[tuple[str, History]]]
+"""What a panel shows, and the curves in it by method; one method has one per draw."""
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Draw the trainings, a panel per source, and the adaptations, a panel per target and number of slices."""
+    figures = {}
+    training = _training(results)
+    if training:
+        figures["learning-training"] = _figure(results, "training on the sources", [training])
+    adaptation = [row for target in results.targets if (row := _adaptation(results, target))]
+    if adaptation:
+        figures["learning-adaptation"] = _figure(results, "adaptation to the targets", adaptation)
+    if not figures:
+        raise NothingToDrawError("the folder holds no log of a training with validations")
+    return figures
+
+
+def _training(results: Results) -> list[Panel]:
+    logs = {name: _read(_models(results) / name / "training" / LOG) for name in results.methods}
+    found = [
+        (entry.name, [(name, curves) for name, curves in logs.items() if entry.name in curves])
+        for entry in results.experiment.sources
+    ]
+    return [panel for panel in found if panel[1]]
+
+
+def _adaptation(results: Results, target: str) -> list[Panel]:
+    found = []
+    for size in results.sizes:
+        curves = [
+            (name, log)
+            for name in results.methods
+            for result in results.cells_of(name, target, size)
+            if target
+            in (
+                log := _read(_models(results) / name / "adapted" / results.key(name, target, size, _draw(result)) / LOG)
+            )
+        ]
+        found.append((f"{target}, {size_words(size)}", curves))
+    return [panel for panel in found if panel[1]]
+
+
+def _draw(result: dict[str, Any]) -> int:
+    return int(result["cell"]["draw"])
+
+
+def _models(results: Results) -> Path:
+    return results.folder / "models"
+
+
+def _read(log: Path) -> History:
+    """Return the curves of a log; none where there is none, or no validation in it."""
+    try:
+        return validation_curves(log)
+    except UldaError:
+        return {}
+
+
+def _figure(results: Results, what: str, rows: list[list[Panel]]) -> Figure:
+    n_columns = max(len(row) for row in rows)
+    figure = new_figure(
+        max(5.0, 0.6 + 2.6 * n_columns),
+        1.5 + 2.0 * len(rows),
+        f"{results.experiment.title}: {what}",
+        _basis(results, rows),
+    )
+    grid = panels(figure, len(rows), n_columns, sharey="row")
+    for row, shown in zip(grid, rows, strict=True):
+        for ax in row[len(shown) :]:
+            ax.set_axis_off()
+        for ax, (title, curves) in zip(row, shown, strict=False):
+            domain = title.partition(",")[0]
+            for name, history in curves:
+                steps, values = history[domain]
+                ax.plot(steps, values, label=literal(results.titles[name]), **results.looks[name].line())
+            ax.set(title=literal(title), xlabel="gradient step")
+        row[0].set_ylabel("validation PSNR (dB)")
+    add_legend(figure, [ax for row in grid for ax in row])
+    return figure
+
+
+def _basis(results: Results, rows: list[list[Panel]]) -> str:
+    """Say how many slices a validation has; the number of subjects is not in the logs."""
+    n_slices = max((int(r["scale"]["validation_slices"]) for r in results.cells.values()), default=0)
+    shown = [curves for row in rows for _, curves in row]
+    most = max(sum(name == other for other, _ in curves) for curves in shown for name, _ in curves)
+    return f"mean of at most {counted(n_slices, 'validation slice')}, of other subjects than those trained on" + (
+        f"; {most} draws, a line each" if most > 1 else ""
+    )

@@ -1,0 +1,160 @@
+"""What figures are drawn from: the cells of an experiment, its logs and its example reconstructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ulda.errors import UldaError
+from ulda.evaluation.paired import PairedDifference, counted, paired_difference
+from ulda.experiments.cells import UNADAPTED_SIZE, Cell
+from ulda.experiments.definition import Experiment
+from ulda.experiments.examples import Examples, load_examples
+from ulda.experiments.figures.style import Look, looks_of
+from ulda.experiments.measures import MEASURED_SLICES
+from ulda.experiments.running import variant_titles
+from ulda.experiments.tables import SOURCE, Entry, Key, collect
+from ulda.training.slices import choose_slices
+
+
+class NothingToDrawError(UldaError):
+    """The results lack what a figure shows; the message says what."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of an experiment at one scale.
+
+    Attributes
+    ----------
+    experiment, sizes
+        What was run, and the numbers of target slices.
+    folder
+        Where it was run; holds the logs and the examples.
+    cells
+        What was found, by the key of the cell.
+    """
+
+    experiment: Experiment
+    sizes: tuple[int, ...]
+    folder: Path
+    cells: dict[str, dict[str, Any]]
+
+    @cached_property
+    def entries(self) -> dict[Key, Entry]:
+        """The scores of all cells."""
+        return collect(self.cells)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The name of each method for people."""
+        return variant_titles(self.experiment)
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The look of each method."""
+        variants = self.experiment.variants
+        learned = [variant.name for variant in variants if variant.is_learned]
+        classical = [variant.name for variant in variants if not variant.is_learned]
+        return looks_of(learned, classical, self.experiment.reference)
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods, in the order of the experiment."""
+        return [variant.name for variant in self.experiment.variants]
+
+    @property
+    def targets(self) -> list[str]:
+        """The target domains."""
+        return [entry.name for entry in self.experiment.targets]
+
+    @property
+    def all_sizes(self) -> tuple[int, ...]:
+        """The numbers of target slices, from none."""
+        return (UNADAPTED_SIZE, *self.sizes)
+
+    def is_learned(self, method: str) -> bool:
+        """Tell whether a method has something to train."""
+        return self.experiment.variant(method).is_learned
+
+    def entry(self, method: str, domain: str, size: int) -> Entry | None:
+        """Return the scores of a method on a target; a classical one has the same with every number of slices."""
+        return self.entries.get((method, domain, size if self.is_learned(method) else SOURCE))
+
+    def key(self, method: str, domain: str, size: int, draw: int = 0) -> str:
+        """Return the key of the cell that tested a method on a target."""
+        if self.is_learned(method):
+            return Cell("adapt", method, domain, size, draw).key
+        return Cell("classical", method, domain).key
+
+    def cells_of(self, method: str, domain: str, size: int) -> list[dict[str, Any]]:
+        """Return the adaptations of a method, in the order of their draws."""
+        wanted = {"kind": "adapt", "method": method, "domain": domain, "size": size}
+        found = [result for result in self.cells.values() if wanted.items() <= result["cell"].items()]
+        return sorted(found, key=lambda result: int(result["cell"]["draw"]))
+
+    def examples(self, key: str) -> dict[str, Examples]:
+        """Return the examples of a cell by domain; none where none were kept."""
+        return load_examples(self.folder / "examples" / f"{key}.npz") if key in self.cells else {}
+
+
+def interval(values: Sequence[float] | Any, subjects: Sequence[str]) -> PairedDifference:
+    """Return the mean of scores per slice, with its bootstrap interval by subject: their difference from zero."""
+    return paired_difference(values, [0.0] * len(values), subjects)
+
+
+def interval_words(found: Iterable[PairedDifference]) -> str:
+    """Say what the intervals of a figure are."""
+    listed = list(found)
+    parts = []
+    for unit, words in (
+        ("subjects", "bootstrap interval by subject"),
+        ("slices", "bootstrap interval over the slices of the only subject"),
+    ):
+        of_unit = [one for one in listed if one.resampled == unit]
+        if of_unit:
+            parts.append(f"{100 * of_unit[0].confidence:g} % {words}")
+    return " or ".join(parts) or "without interval: a single slice"
+
+
+def basis_words(entries: Iterable[Entry]) -> str:
+    """Say on how many slices, subjects and draws some scores rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> basis_words([Entry(np.ones((2, 3)), np.ones((2, 3)), ("a", "a", "b"))])
+    '3 test slices of 2 subjects, up to 2 draws of the target slices'
+    """
+    listed = list(entries)
+    slices = _span([len(entry.subjects) for entry in listed], "test slice")
+    subjects = _span([len(set(entry.subjects)) for entry in listed], "subject")
+    draws = max(entry.draws for entry in listed)
+    drawn = "1 draw" if draws == 1 else f"up to {draws} draws"
+    return f"{slices} of {subjects}, {drawn} of the target slices"
+
+
+def measured_words(results: Results, domain: str) -> str:
+    """Say on how many slices and subjects of a domain a cell measures what is dearer than the scores."""
+    subjects = next(r["results"][domain]["subjects"] for r in results.cells.values() if domain in r["results"])
+    chosen = choose_slices(subjects, min(MEASURED_SLICES, len(subjects)))
+    return f"{counted(len(chosen), 'slice')} of {counted(len({subjects[i] for i in chosen}), 'subject')}"
+
+
+def size_words(size: int) -> str:
+    """Say how many target slices there were.
+
+    Examples
+    --------
+    >>> size_words(0), size_words(5)
+    ('as trained', '5 slices')
+    """
+    return "as trained" if size == UNADAPTED_SIZE else counted(size, "slice")
+
+
+def _span(numbers: Sequence[int], what: str) -> str:
+    low, high = min(numbers), max(numbers)
+    return counted(low, what) if low == high else f"{low} to {high} {what}s"

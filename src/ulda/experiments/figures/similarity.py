@@ -1,0 +1,74 @@
+"""How alike the features of two trainings are, by the number of phases."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ulda.experiments.cells import Cell
+from ulda.experiments.definition import Variant
+from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
+from ulda.experiments.figures.style import add_legend, literal, looks_of, new_figure, panels
+from ulda.training import Architecture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = {"ncc": "normalised cross-correlation (NCC)", "cka": "centred kernel alignment (CKA)"}
+
+Family = dict[int, dict[str, dict[str, float]]]
+"""The similarities by T and domain, of variants that are alike in all else."""
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Draw a panel per measure, with a curve over T per source, for variants that differ in their phases alone."""
+    families = [family for family in _families(results).values() if len(family) > 1]
+    if not families:
+        raise NothingToDrawError("no two methods with a measured similarity differ in their phases alone")
+    figures = {}
+    for number, family in enumerate(families):
+        stem = "similarity" if len(families) == 1 else f"similarity-{number + 1}"
+        figures[stem] = _figure(results, family)
+    return figures
+
+
+def _figure(results: Results, family: Family) -> Figure:
+    domains = list(dict.fromkeys(domain for by_domain in family.values() for domain in by_domain))
+    figure = new_figure(
+        6.5,
+        3.4,
+        results.experiment.title,
+        "similarity of the features of two trainings, on test slices",
+    )
+    (axes,) = panels(figure, 1, len(MEASURES))
+    looks = looks_of(domains)
+    for ax, (measure, words) in zip(axes, MEASURES.items(), strict=True):
+        for domain in domains:
+            phases = sorted(n for n, by_domain in family.items() if domain in by_domain)
+            values = [family[n][domain][measure] for n in phases]
+            label = literal(f"{domain}: {measured_words(results, domain)}")
+            ax.plot(phases, values, label=label, **looks[domain].line())
+        ax.set_xticks(sorted(family))
+        ax.set(xlabel="T, the number of phases", ylabel=words)
+    add_legend(figure, axes)
+    return figure
+
+
+def _families(results: Results) -> dict[str, Family]:
+    found: dict[str, Family] = {}
+    for variant in results.experiment.variants:
+        extra = results.cells.get(Cell("train", variant.name).key, {}).get("extra", {})
+        measured = {domain: of["similarity"] for domain, of in extra.items() if "similarity" in of}
+        if measured:
+            phases = int(variant.sizes.get("phases", Architecture().phases))
+            found.setdefault(_all_else(variant), {})[phases] = measured
+    return found
+
+
+def _all_else(variant: Variant) -> str:
+    """Return what a variant is, but for its name, its phases and what it is compared with."""
+    kept = {"method": variant.method, "sizes": dict(variant.sizes), "train": dict(variant.train)}
+    for settings in (kept["sizes"], kept["train"]):
+        assert isinstance(settings, dict)
+        settings.pop("phases", None)
+    return json.dumps(kept, sort_keys=True)
