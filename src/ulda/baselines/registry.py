@@ -21,6 +21,9 @@ METHODS = {
 }
 """Where each class is: its module in this folder, and its name."""
 
+ABLATIONS = {"untied": "untied:Untied"}
+"""Variants of our method that show what a part of it is worth; they are built by name, and not in lists of methods."""
+
 
 def method_class(name: str) -> type[TrainableMethod]:
     """Return a learned method by its name.
@@ -30,11 +33,12 @@ def method_class(name: str) -> type[TrainableMethod]:
     >>> method_class("dncn").title
     'DnCn'
     """
-    if name not in METHODS:
+    known = METHODS | ABLATIONS
+    if name not in known:
         near = get_close_matches(name, METHODS, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UldaError(f"there is no method {name!r}; {hint}there are: {', '.join(METHODS)}")
-    module, _, attribute = METHODS[name].partition(":")
+    module, _, attribute = known[name].partition(":")
     found = getattr(import_module(f"ulda.baselines.{module}"), attribute)
     assert issubclass(found, TrainableMethod)
     return found

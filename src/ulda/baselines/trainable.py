@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 import ulda
@@ -17,14 +18,15 @@ from ulda.baselines.budget import Budget, Spent
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.physics import Physics
-from ulda.training.files import METHOD_FORMAT, read_facts, restore_tensors, write_tensors
+from ulda.training.files import METHOD_FORMAT, VERSION, read_facts, restore_tensors, write_tensors
 from ulda.training.history import Progress, Report, total_seconds
 from ulda.training.loop import Batch, Task, fit
 from ulda.training.runs import BUDGET_NAME
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
 
-_TIMED_STEPS = 3
+_TIMED_STEPS = 6
+"""Per source, so that networks which help with one source each are timed in their proportion."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,21 @@ class TrainableMethod(nn.Module, Method):
         """Train with settings; return the log, and the steps of networks that only help, by their name."""
         return fit(self, tasks, settings, loss=_loss, folder=folder, report=report), {}
 
+    def adapt_stages(
+        self, task: Task, settings: Settings, folder: Path | None, report: Report | None
+    ) -> list[Progress]:
+        """Adapt with settings to a domain that was added; return the log. Stages before the last one are whole."""
+        return fit(
+            self,
+            [task],
+            settings,
+            loss=_loss,
+            trainable=lambda name: self.is_adapted(name, task.domain),
+            folder=folder,
+            report=report,
+            keep_best=len(task.validation) > 0,
+        )
+
     def fit(
         self,
         tasks: Sequence[Task],
@@ -189,25 +206,17 @@ class TrainableMethod(nn.Module, Method):
         if budget.steps is None:
             raise UldaError("an adaptation is given its number of steps")
         given.setdefault("validate_every", max(1, budget.steps // 8))
-        history = fit(
-            self,
-            [task],
-            _settings(given, budget),
-            loss=_loss,
-            trainable=lambda name: self.is_adapted(name, task.domain),
-            folder=folder,
-            report=report,
-            keep_best=len(task.validation) > 0,
-        )
+        history = self.adapt_stages(task, _settings(given, budget), folder, report)
         self.adapted_to = (*(name for name in self.adapted_to if name != task.domain), task.domain)
         self.domain = task.domain
-        return Training(history, _spent(budget, history, {}))
+        before_last = budget.steps - history[-1].steps
+        return Training(history, _spent(budget, history, {}, before_last))
 
     def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""
         header = {
             "format": METHOD_FORMAT,
-            "version": 1,
+            "version": VERSION,
             "ulda": ulda.__version__,
             "method": self.name,
             "sizes": self.sizes,
@@ -226,15 +235,32 @@ class TrainableMethod(nn.Module, Method):
         facts = read_facts(folder / "model.json", METHOD_FORMAT)
         if facts.get("method") != cls.name:
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
+        path = folder / "model.safetensors"
         try:
-            model = cls(sources=facts["sources"], **facts["sizes"])
-            for domain in facts["adapted_to"]:
-                model.add_domain(domain)
-        except (TypeError, KeyError) as error:
+            # without memory at first: a file must not ask for more than it brings
+            with torch.device("meta"):
+                size = sum(p.numel() * p.element_size() for p in cls._described(facts).parameters())
+            if path.is_file() and size > path.stat().st_size:
+                raise UldaError(f"model.json in {folder.name} describes a larger model than {path.name} holds")
+            model = cls._described(facts)
+        except (TypeError, KeyError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
             raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error
-        model.adapted_to, model.domain = tuple(facts["adapted_to"]), facts["domain"]
-        restore_tensors(model, folder / "model.safetensors", facts)
+        restore_tensors(model, path, facts)
         return model.eval()
+
+    @classmethod
+    def _described(cls, facts: dict[str, Any]) -> Self:
+        """Build the untrained model that the facts of a file describe."""
+        sources, adapted_to, domain = facts["sources"], facts["adapted_to"], facts["domain"]
+        if not all(isinstance(name, str) for name in (*sources, *adapted_to)) or not isinstance(facts["facts"], dict):
+            raise TypeError("its domains are not names, or its facts are missing")
+        if domain not in (None, *sources, *adapted_to):
+            raise ValueError(f"it is to use the domain {domain!r}, which it does not have")
+        model = cls(sources=sources, **facts["sizes"])
+        for name in adapted_to:
+            model.add_domain(name)
+        model.adapted_to, model.domain = tuple(adapted_to), domain
+        return model
 
     def settle(self, tasks: Sequence[Task], budget: Budget, given: dict[str, Any], folder: Path | None) -> Budget:
         """Turn a time into steps by trying a few; a training that is continued keeps the number it began with.
@@ -254,17 +280,24 @@ class TrainableMethod(nn.Module, Method):
             return budget
         place = None if folder is None else folder / BUDGET_NAME
         if place is not None and place.exists():
-            return Budget(**json.loads(place.read_text(encoding="utf-8")))
-        trial = _settings(
-            {**given, "validate_every": 0}, Budget.of_steps(_TIMED_STEPS, _TIMED_STEPS * budget.batch_size)
-        )
-        history, _ = copy.deepcopy(self).train_stages(tasks, trial, None, None)
-        budget = budget.settled(total_seconds(history) / _TIMED_STEPS)
+            return _read_budget(place)
+        n_steps = _TIMED_STEPS * len(tasks)
+        trial = _settings({**given, "validate_every": 0}, Budget.of_steps(n_steps, n_steps * budget.batch_size))
+        for _ in range(2):  # the first time, libraries are loaded and memory is found
+            history, _ = copy.deepcopy(self).train_stages(tasks, trial, None, None)
+        budget = budget.settled(total_seconds(history) / n_steps)
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             with atomic_output(place, overwrite=True) as temporary:
                 temporary.write_text(json.dumps(vars(budget)) + "\n", encoding="utf-8")
         return budget
+
+
+def _read_budget(path: Path) -> Budget:
+    try:
+        return Budget(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UldaError(f"{path.name} does not hold a budget ({error}); remove it to measure anew") from error
 
 
 def _loss(model: TrainableMethod, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
@@ -275,6 +308,6 @@ def _settings(given: Mapping[str, Any], budget: Budget) -> Settings:
     return Settings.model_validate({**given, "steps": budget.steps, "batch_size": budget.batch_size})
 
 
-def _spent(budget: Budget, history: Sequence[Progress], extra_steps: dict[str, int]) -> Spent:
-    steps = history[-1].step
+def _spent(budget: Budget, history: Sequence[Progress], extra_steps: dict[str, int], steps_before: int = 0) -> Spent:
+    steps = steps_before + history[-1].step
     return Spent(budget.equal, steps, steps * budget.batch_size, round(total_seconds(history), 2), extra_steps)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
 from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
+from ulda.errors import UldaError
+from ulda.solvers import Options
+from ulda.training import stages
+from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import ULDA, Architecture
 from ulda.training.settings import Settings
+
+Adapted = Literal["adapter and steps", "steps"]
+
+_DEFAULTS = {"initialise": 0.0, "augment": False, "adapt_only": "adapter and steps", "safeguard": True}
 
 
 class UniversalLDA(ULDA, TrainableMethod):
@@ -23,6 +32,16 @@ class UniversalLDA(ULDA, TrainableMethod):
         The source domains.
     seed
         Seed of the noise on the start.
+    initialise
+        Step 0: before the training, train the feature extractor on each source alone and start from the mean of the
+        results. Each gets this fraction of the steps of the training, which count as extra steps; 0 for no step 0.
+    augment
+        In an adaptation, spend two thirds of the steps on further-undersampled versions of the mask.
+    adapt_only
+        What learns in an adaptation: ``adapter and steps``, or ``steps``, the step sizes alone, with the mean of the
+        source adapters as the adapter.
+    safeguard
+        Reconstruct with the acceptance test. Without it every proposal is taken and nothing is promised.
     sizes
         Those of `ulda.training.Architecture`.
 
@@ -30,7 +49,7 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23448, 4668)
+    (23628, 4758)
     """
 
     name: ClassVar[str] = "ulda"
@@ -40,15 +59,75 @@ class UniversalLDA(ULDA, TrainableMethod):
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 6e-3}
 
-    def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
+    def __init__(
+        self,
+        *,
+        sources: Sequence[str] = (),
+        seed: int = 0,
+        initialise: float = 0.0,
+        augment: bool = False,
+        adapt_only: Adapted = "adapter and steps",
+        safeguard: bool = True,
+        **sizes: Any,
+    ) -> None:
+        if not 0 <= initialise <= 1:
+            raise UldaError(f"initialise is a fraction of the steps, from 0 to 1, but it is {initialise:g}")
+        if adapt_only not in get_args(Adapted):
+            raise UldaError(f"adapt_only must be one of: {', '.join(get_args(Adapted))}; but it is {adapt_only!r}")
         architecture = Architecture(**sizes)
         super().__init__(architecture, sources, seed=seed)
-        self.sizes = asdict(architecture)
+        self.initialise, self.augment = initialise, augment
+        self.adapt_only, self.safeguard = adapt_only, safeguard
+        options = {
+            "initialise": initialise,
+            "augment": augment,
+            "adapt_only": adapt_only,
+            "safeguard": safeguard,
+        }
+        # a model without any of them is described by its architecture, as it always was
+        given = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
+        self.sizes = asdict(architecture) | given
 
     def is_adapted(self, parameter: str, domain: str) -> bool:
-        """Only the adapter and the step sizes of the domain learn."""
-        return parameter.startswith((f"adapters.{domain}.", f"steps.{domain}."))
+        """Only the adapter and the step sizes of the domain learn, or the step sizes alone."""
+        learning = [f"steps.{domain}."]
+        if self.adapt_only != "steps":
+            learning.append(f"adapters.{domain}.")
+        return parameter.startswith(tuple(learning))
+
+    def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
+        """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""
+        return super().options(domain, beyond=beyond, **({"safeguard": self.safeguard} | changes))
 
     def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
         """Return the loss of one batch, and the images without gradient."""
         return step_loss(self, task, batch, settings, step)
+
+    def train_stages(
+        self, tasks: Sequence[Task], settings: Settings, folder: Path | None, report: Report | None
+    ) -> tuple[list[Progress], dict[str, int]]:
+        """Train with settings, after step 0 where it is wanted; see `TrainableMethod.train_stages`."""
+        if self.initialise == 0:
+            return super().train_stages(tasks, settings, folder, report)
+        # nothing is chosen by validations there
+        steps = max(1, round(self.initialise * settings.steps))
+        alone = settings.model_copy(update={"steps": steps, "validate_every": 0})
+        place = None if folder is None else folder / "initialise"
+        before = stages.initialise(self, tasks, alone, folder=place, report=report)
+        after, extra_steps = super().train_stages(tasks, settings, folder, report)
+        return before + after, extra_steps | {"initialise": total_steps(before)}
+
+    def adapt_stages(
+        self, task: Task, settings: Settings, folder: Path | None, report: Report | None
+    ) -> list[Progress]:
+        """Adapt with settings, on further-undersampled data first where that is wanted."""
+        if not self.augment:
+            return super().adapt_stages(task, settings, folder, report)
+        return stages.adapt(
+            self,
+            task,
+            settings,
+            trainable=lambda name: self.is_adapted(name, task.domain),
+            folder=folder,
+            report=report,
+        )

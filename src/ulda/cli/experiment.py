@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,10 +19,10 @@ app = typer.Typer(help="Run the paper's experiments, cell by cell.", no_args_is_
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or a file that describes one.")]
 ScaleOption = Annotated[Literal["bench", "paper"], typer.Option("--scale", help="How large.")]
-FolderOption = Annotated[
-    Path | None, typer.Option("--folder", "-f", help="Where everything goes; by default runs/NAME-SCALE.")
-]
+FolderOption = Annotated[Path | None, typer.Option("--folder", "-f", help="Where everything goes; by default in runs.")]
 DataOption = Annotated[Path, typer.Option("--data", "-d", help="The folder with a file or folder per domain.")]
+ResultsOption = Annotated[Path | None, typer.Option(help="A file that `pack` wrote, instead of the folder.")]
+FormatOption = Annotated[Literal["md", "tex", "csv"], typer.Option("--format", help="The format.")]
 DEFAULT_DATA = Path("../shared/data")
 
 
@@ -54,16 +54,21 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="How many cells at once, each with one thread.")] = 1,
     budget: Annotated[str, typer.Option(help="Start nothing that would end later, e.g. 2h or 90m.")] = "",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
+    check: Annotated[bool, typer.Option("--dry-run", help="Check data and methods, estimate, run nothing.")] = False,
     cell: Annotated[str, typer.Option(hidden=True, help="Run this one cell here.")] = "",
 ) -> None:
     """Run what is left of an experiment.
 
-    Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be.
+    Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be. A dry run exits
+    with 1 when something is missing.
     """
     from ulda.experiments.cells import cells_of
     from ulda.experiments.scheduling import python_command, run_all
 
     runner = _runner(name, scale, folder, data)
+    if check:
+        _dry_run(runner)
+        return
     if cell:
         import torch
 
@@ -112,18 +117,74 @@ def table(
     name: NameArgument,
     scale: ScaleOption = "bench",
     folder: FolderOption = None,
-    results: Annotated[Path | None, typer.Option(help="A file that `pack` wrote, instead of the folder.")] = None,
-    style: Annotated[Literal["md", "tex", "csv"], typer.Option("--format", help="The format.")] = "md",
+    results: ResultsOption = None,
+    style: FormatOption = "md",
 ) -> None:
     """Print the table of an experiment, read from its cells."""
-    from ulda.experiments.cells import read_cells
     from ulda.experiments.tables import formatted, rows_of
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    cells = read_cells(results or runner.cells_folder)
-    if not cells:
-        raise UldaError(f"there are no results of {name} in {results or runner.cells_folder}; run the experiment first")
+    cells = _cells(runner, results)
     typer.echo(formatted(rows_of(runner.experiment, cells, runner.data.scale.sizes), style))
+
+
+@app.command()
+def measures(
+    name: NameArgument,
+    scale: ScaleOption = "bench",
+    folder: FolderOption = None,
+    results: ResultsOption = None,
+    style: FormatOption = "md",
+) -> None:
+    """Print what was measured beside the scores: quality beyond T, descending phases, similarity of features."""
+    from ulda.experiments.measures import rows_of_measures
+    from ulda.experiments.tables import formatted
+
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    typer.echo(formatted(rows_of_measures(runner.experiment, _cells(runner, results)), style))
+
+
+@app.command()
+def efficiency(
+    name: NameArgument,
+    scale: ScaleOption = "bench",
+    folder: FolderOption = None,
+    results: ResultsOption = None,
+    style: FormatOption = "md",
+) -> None:
+    """Print parameters, times and memory of the methods, read from the cells."""
+    from ulda.experiments.efficiency import rows_of_efficiency
+    from ulda.experiments.tables import formatted
+
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    rows = rows_of_efficiency(runner.experiment, _cells(runner, results), runner.data.scale.sizes)
+    typer.echo(formatted(rows, style))
+
+
+@app.command()
+def figure(
+    name: NameArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that gets them.")],
+    scale: ScaleOption = "bench",
+    folder: FolderOption = None,
+    results: ResultsOption = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given several times.")] = None,
+    style: Annotated[Literal["svg", "pdf", "both"], typer.Option("--format", help="The format.")] = "svg",
+) -> None:
+    """Draw the figures of an experiment, from its cells, logs and example reconstructions.
+
+    The kinds are reconstructions, bars, learning, convergence, beyond, efficiency and similarity; those that the
+    results have nothing for are left out, and it is said why.
+    """
+    from ulda.experiments.figures import Results, draw_figures
+
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    found = Results(runner.experiment, runner.data.scale.sizes, runner.folder, _cells(runner, results))
+    drawn = draw_figures(found, out, only or (), ("svg", "pdf") if style == "both" else (style,))
+    for kind, reason in drawn.skipped.items():
+        typer.echo(f"no figure of the kind {kind}: {reason}")
+    for path in drawn.files:
+        typer.echo(path)
 
 
 @app.command()
@@ -135,10 +196,9 @@ def pack(
 ) -> None:
     """Write all results of an experiment into one compact file."""
     from ulda.experiments.cells import pack as write
-    from ulda.experiments.cells import read_cells
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    cells = read_cells(runner.cells_folder)
+    cells = _cells(runner)
     write(cells, out, experiment=runner.experiment.name, scale=scale)
     typer.echo(f"{len(cells)} cells in {out}")
 
@@ -169,7 +229,36 @@ def _runner(name: str, scale: str, folder: Path | None, data: Path) -> Runner:
 
     experiment = load_experiment(name)
     experiment.scale(scale)
-    return Runner(experiment, scale, folder or Path("runs") / f"{experiment.name}-{scale}", data)
+    return Runner(experiment, scale, folder or Path("runs") / f"{experiment.family or experiment.name}-{scale}", data)
+
+
+def _cells(runner: Runner, results: Path | None = None) -> dict[str, dict[str, Any]]:
+    """Read the results of an experiment, without those of others of its family."""
+    from ulda.experiments.cells import cells_of, read_cells
+
+    keys = {cell.key for cell in cells_of(runner.experiment, runner.data.scale)}
+    place = results or runner.cells_folder
+    found = {key: result for key, result in read_cells(place).items() if key in keys}
+    if not found:
+        raise UldaError(f"there are no results of {runner.experiment.name} in {place}; run the experiment first")
+    return found
+
+
+def _dry_run(runner: Runner) -> None:
+    import torch
+
+    from ulda.experiments.dry_run import dry_run
+
+    torch.set_num_threads(1)  # as in every cell
+    found = dry_run(runner)
+    header, *rows = found.rows()
+    print_table(f"{runner.experiment.name}, {runner.scale_name}", header, rows)
+    for note in found.notes:
+        typer.echo(note)
+    for problem in found.problems:
+        typer.echo(f"problem: {problem}")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def _say(progress: Progress, folder: Path) -> None:

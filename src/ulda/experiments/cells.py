@@ -31,6 +31,8 @@ class Cell:
         The domain; empty for a training.
     size, draw
         The number of target slices, 0 for none: the method as the sources made it; and which draw of them.
+    compare_with
+        The variant whose training a training is compared with; empty for none.
     """
 
     kind: Kind
@@ -38,6 +40,7 @@ class Cell:
     domain: str = ""
     size: int = 0
     draw: int = 0
+    compare_with: str = ""
 
     @property
     def key(self) -> str:
@@ -51,7 +54,9 @@ class Cell:
     @property
     def needs(self) -> str | None:
         """The key of the cell that must be done before; None without one."""
-        return f"train-{self.method}" if self.kind == "adapt" else None
+        if self.kind == "adapt":
+            return f"train-{self.method}"
+        return f"train-{self.compare_with}" if self.compare_with else None
 
 
 def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
@@ -60,19 +65,20 @@ def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
 
 
 def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:
-    learned = [variant.name for variant in experiment.variants if variant.is_learned]
+    learned = [variant for variant in experiment.variants if variant.is_learned]
+    transferred = [variant.name for variant in learned if variant.transfer]
     targets = [entry.name for entry in experiment.targets]
     for variant in experiment.variants:
         if not variant.is_learned:
             for entry in (*experiment.sources, *experiment.targets):
                 yield Cell("classical", variant.name, entry.name)
-    for method in learned:
-        yield Cell("train", method)
+    for variant in learned:
+        yield Cell("train", variant.name, compare_with=variant.compare_with)
     for draw in range(scale.draws):
         for size in (UNADAPTED_SIZE, *scale.sizes):
             if size == UNADAPTED_SIZE and draw > 0:
                 continue
-            for method in learned:
+            for method in transferred:
                 for target in targets:
                     yield Cell("adapt", method, target, size, draw)
 

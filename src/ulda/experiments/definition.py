@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parent / "definitions"
 STRICT = ConfigDict(extra="forbid", frozen=True)
 CLASSICAL = ("zero-filling", "TV", "wavelet")
 ScaleName = Literal["bench", "paper"]
+Measure = Literal["beyond", "descent", "similarity"]
+"""Quality at multiples of T, what the phases do, or how alike the features of two trainings are."""
 
 
 class DomainEntry(BaseModel):
@@ -58,6 +60,12 @@ class Variant(BaseModel):
         Its sizes.
     train, adapt
         Settings of its training and of its adaptations, where they differ from the method's own.
+    transfer
+        Take it to the targets; else it is trained and tested on the sources alone.
+    measure
+        What is measured beside the scores; see `ulda.experiments.measures`.
+    compare_with
+        The variant whose features ``similarity`` compares with those of this one; it is trained before.
     """
 
     model_config = STRICT
@@ -67,6 +75,9 @@ class Variant(BaseModel):
     sizes: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     adapt: dict[str, Any] = Field(default_factory=dict)
+    transfer: bool = True
+    measure: tuple[Measure, ...] = ()
+    compare_with: str = ""
 
     @property
     def name(self) -> str:
@@ -123,6 +134,8 @@ class Experiment(BaseModel):
     ----------
     name, title
         Its name for the commands, and in a sentence.
+    family
+        Experiments of one family keep their cells in one folder: what they have in common is run once.
     sources, targets
         The domains of step 1 and of step 2.
     variants
@@ -139,6 +152,7 @@ class Experiment(BaseModel):
 
     name: str
     title: str
+    family: str = ""
     sources: tuple[DomainEntry, ...] = Field(min_length=1)
     targets: tuple[DomainEntry, ...] = Field(min_length=1)
     variants: tuple[Variant, ...] = Field(min_length=1)
@@ -157,6 +171,18 @@ class Experiment(BaseModel):
                 raise ValueError(f"two {what} have the name {twice[0]}")
         if self.reference not in [variant.name for variant in self.variants]:
             raise ValueError(f"the reference {self.reference} is not among the methods")
+        return self
+
+    @model_validator(mode="after")
+    def _measures_are_possible(self) -> Experiment:
+        learned = [variant.name for variant in self.variants if variant.is_learned]
+        for variant in self.variants:
+            if variant.measure and not variant.is_learned:
+                raise ValueError(f"{variant.name} learns nothing, so there is nothing to measure beside its scores")
+            if ("similarity" in variant.measure) != bool(variant.compare_with):
+                raise ValueError(f"{variant.name} needs both, the measure similarity and compare_with, or neither")
+            if variant.compare_with and variant.compare_with not in set(learned) - {variant.name}:
+                raise ValueError(f"{variant.name} is compared with {variant.compare_with}, which is no other variant")
         return self
 
     def variant(self, name: str) -> Variant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from ulda.evaluation.comparison import compare
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, write_cell
 from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
+from ulda.experiments.examples import save_examples, take_examples
+from ulda.experiments.measures import check_measurable, measure, similarity
 from ulda.solvers.certificate import fingerprint, software_versions
 from ulda.training.history import Report
 from ulda.training.runs import peak_memory_mb
@@ -46,7 +48,7 @@ class Runner:
     experiment, scale_name
         What is run.
     folder
-        Gets ``cells``, one JSON each, ``models``, with checkpoints, and ``data``.
+        Gets ``cells``, one JSON each, ``examples``, ``models``, with checkpoints, and ``data``.
     data_folder
         Holds the data.
     """
@@ -60,6 +62,11 @@ class Runner:
     def cells_folder(self) -> Path:
         """Where the results are."""
         return self.folder / "cells"
+
+    @property
+    def examples_folder(self) -> Path:
+        """Where the example reconstructions are."""
+        return self.folder / "examples"
 
     @property
     def data(self) -> Data:
@@ -91,7 +98,9 @@ class Runner:
         scale, variant = self.data.scale, self.experiment.variant(cell.method)
         loaded = [self.data.task(entry, scale.source_slices) for entry in self.experiment.sources]
         names = [entry.name for entry in self.experiment.sources]
-        model = method_class(variant.method)(sources=names, **variant.sizes)
+        kind = method_class(variant.method)
+        check_measurable(variant, kind)
+        model = kind(sources=names, **variant.sizes)
         place = self._model_folder(cell.method)
         training = model.fit(
             [task for task, _ in loaded],
@@ -104,8 +113,12 @@ class Runner:
         results = {}
         for entry, (_, slices) in zip(self.experiment.sources, loaded, strict=True):
             model.domain = entry.name
-            results[entry.name] = self._test(model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
-        return _counts(model) | {"spent": training.spent.as_dict(), "results": results}
+            results[entry.name] = self._test(cell, model, entry) | {
+                "trained_on": slices.fingerprint(),
+                "n": len(slices),
+            }
+        extra = self._measure(variant, model, self.experiment.sources)
+        return _counts(model) | {"spent": training.spent.as_dict(), "results": results} | extra
 
     def _adapt(self, cell: Cell, report: Report | None) -> dict[str, Any]:
         scale, variant, entry = (
@@ -118,7 +131,7 @@ class Runner:
         if cell.size == UNADAPTED_SIZE:
             model.add_domain(entry.name)
             model.domain = entry.name
-            test = self._test(model, entry)
+            test = self._test(cell, model, entry)
         else:
             task, slices = self.data.task(entry, cell.size, cell.draw)
             steps = scale.adapt_steps[cell.size]
@@ -132,20 +145,23 @@ class Runner:
                 report=report,
             )
             found["spent"] = training.spent.as_dict()
-            test = self._test(model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
+            test = self._test(cell, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
+            found |= self._measure(variant, model, [entry])
         return _counts(model) | found | {"results": {entry.name: test}}
 
     def _classical(self, cell: Cell, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
         method = CLASSICAL[self.experiment.variant(cell.method).method]()
         entry = self.experiment.domain(cell.domain)
-        return {"results": {entry.name: self._test(method, entry)}}
+        return {"results": {entry.name: self._test(cell, method, entry)}}
 
-    def _test(self, method: Method, entry: DomainEntry) -> dict[str, Any]:
-        """Reconstruct the test slices of a domain and return the scores of each."""
+    def _test(self, cell: Cell, method: Method, entry: DomainEntry) -> dict[str, Any]:
+        """Reconstruct the test slices of a domain, keep some as examples and return the scores of each."""
         test, mask = self.data.test(entry), self.data.mask(entry)
         start = time.perf_counter()
         comparison = compare({"method": method}, test, mask)
         seconds = time.perf_counter() - start
+        examples = take_examples(comparison, method, entry.name, test, mask)
+        save_examples(self.examples_folder / f"{cell.key}.npz", entry.name, examples)
         scores = comparison.scores["method"]
         values = {metric: [round(v, DIGITS) for v in getattr(scores, metric).tolist()] for metric in METRICS}
         return values | {
@@ -156,6 +172,18 @@ class Runner:
             "convention": scores.convention.name,
             "seconds_per_slice": round(seconds / len(test), 4),
         }
+
+    def _measure(self, variant: Variant, model: TrainableMethod, entries: Sequence[DomainEntry]) -> dict[str, Any]:
+        """Measure what a variant asks for beside its scores; the features of two trainings on the sources alone."""
+        extra: dict[str, Any] = {}
+        for entry in entries:
+            extra[entry.name] = measure(
+                variant.measure, model, entry.name, self.data.test(entry), self.data.mask(entry)
+            )
+            if variant.compare_with and entry in self.experiment.sources:
+                other = load_method(self._model_folder(variant.compare_with))
+                extra[entry.name]["similarity"] = similarity(model, other, entry.name, self.data.test(entry))
+        return {"extra": extra} if any(extra.values()) else {}
 
     def _model_folder(self, method: str) -> Path:
         return self.folder / "models" / method

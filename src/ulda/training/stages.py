@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +58,7 @@ def adapt(
     settings: Settings,
     *,
     augment: bool = True,
+    trainable: Callable[[str], bool] | None = None,
     folder: Path | None = None,
     report: Report | None = None,
 ) -> list[Progress]:
@@ -66,7 +67,7 @@ def adapt(
     The adapter starts from the mean of those of the sources. With `augment`, a third of the steps goes to each of two
     further-undersampled versions of the first mask and the last third to the masks themselves; the validations all use
     the mask that the task is judged with. It ends with the parameters of the best validation, where there is one: the
-    start is among them, so it never ends with a worse one.
+    start is among them, so it never ends with a worse one. `trainable` says which parameters learn instead of those.
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
@@ -84,7 +85,7 @@ def adapt(
             model,
             [replace(task, masks=masks)],
             stage,
-            trainable=is_of_domain,
+            trainable=trainable or is_of_domain,
             folder=None if folder is None else folder / f"stage-{number}",
             report=_counted_on(report, done, settings.steps),
             best=best,

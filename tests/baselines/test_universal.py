@@ -1,0 +1,154 @@
+"""The options of U-LDA that ablations switch: step 0, further undersampling, what adapts, the safeguard."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.baselines.test_dncn import knee_task
+from ulda.baselines import Budget, load_method
+from ulda.baselines.universal import UniversalLDA
+from ulda.errors import UldaError
+from ulda.physics import CartesianMRI, Mask
+from ulda.training import loop, stages
+from ulda.training.augmentation import artificial_masks
+from ulda.training.loop import Task
+from ulda.training.network import ULDA, Architecture
+from ulda.training.settings import Settings
+
+SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
+SOURCES = ("brain", "knee")
+
+
+def task(domain: str) -> Task:
+    return replace(knee_task(2, size=32), domain=domain)
+
+
+def weights(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def test_without_options_nothing_is_said_of_them(tmp_path: Path) -> None:
+    """Models and their files are described by the architecture alone, as they were before there were options."""
+    model, plain = UniversalLDA(sources=SOURCES), ULDA(Architecture(), SOURCES)
+    assert model.sizes == vars(Architecture())
+    assert model.n_parameters == sum(p.numel() for p in plain.parameters())
+    assert model.n_trainable(adapt=True) == sum(
+        p.numel() for part in (plain.adapters, plain.steps) for p in part["knee"].parameters()
+    )
+    model.save(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text())["sizes"] == vars(Architecture())
+
+
+def test_options_are_saved_and_restored(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"initialise": 0.5, "augment": True, "adapt_only": "steps", "safeguard": False}
+    UniversalLDA(sources=SOURCES, **SMALL, **options).save(tmp_path)
+    again = load_method(tmp_path)
+    assert isinstance(again, UniversalLDA)
+    assert (again.initialise, again.augment, again.adapt_only, again.safeguard) == (0.5, True, "steps", False)
+    assert again.sizes["width"] == 4
+
+
+def test_step_0_comes_before_the_training_and_is_counted_apart() -> None:
+    tasks = [task(source) for source in SOURCES]
+    model = UniversalLDA(sources=SOURCES, initialise=0.5, **SMALL)
+    by_hand = UniversalLDA(sources=SOURCES, **SMALL)
+    changes = {"descent": "none"}
+    spent = model.fit(tasks, Budget.of_steps(6, slices=12), seed=4, changes=changes).spent
+    assert (spent.steps, spent.slices, spent.extra_steps) == (6, 12, {"initialise": 6})
+    alone = Settings(steps=3, batch_size=2, learning_rate=5e-3, validate_every=0, seed=4, descent="none")
+    stages.initialise(by_hand, tasks, alone)
+    by_hand.fit(tasks, Budget.of_steps(6, slices=12), seed=4, changes=changes)
+    for name, value in weights(by_hand).items():
+        assert torch.equal(value, model.get_parameter(name)), name
+
+
+def test_an_interrupted_step_0_is_continued(tmp_path: Path) -> None:
+    tasks, found = [task(source) for source in SOURCES], list[dict[str, Tensor]]()
+    for stop_after in (None, 2, 3, None):
+        model = UniversalLDA(sources=SOURCES, initialise=0.5, **SMALL)
+        folder = tmp_path / ("whole" if not found else "broken")
+        seen = iter(range(100))
+
+        def report(_: object, seen: Any = seen, stop_after: int | None = stop_after) -> None:
+            if next(seen) == stop_after:
+                raise RuntimeError("killed")
+
+        def train(model: UniversalLDA = model, folder: Path = folder, report: Any = report) -> None:
+            changes = {"checkpoint_every": 1, "descent": "none"}
+            model.fit(tasks, Budget.of_steps(4, slices=4), changes=changes, folder=folder, report=report)
+
+        if stop_after is None:
+            train()
+            found.append(weights(model))
+        else:
+            with pytest.raises(RuntimeError, match="killed"):
+                train()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_augmentation_goes_through_further_undersampled_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Mask, int]] = []
+    original = loop.fit
+
+    def spy(model: Any, tasks: list[Task], settings: Settings, **options: Any) -> Any:
+        seen.append((tasks[0].masks[0], settings.steps))
+        return original(model, tasks, settings, **options)
+
+    monkeypatch.setattr("ulda.training.stages.fit", spy)
+    hip = replace(task("hip"), validation=task("hip").images)
+    model = UniversalLDA(sources=SOURCES, augment=True, **SMALL)
+    before = weights(model)
+    spent = model.adapt(hip, Budget.of_steps(8, slices=16), seed=2, changes={"descent": "none"}).spent
+    first, second = artificial_masks(hip.masks[0], 2)
+    assert [(mask.lines.tolist(), steps) for mask, steps in seen] == [
+        (first.lines.tolist(), 2),
+        (second.lines.tolist(), 2),
+        (hip.masks[0].lines.tolist(), 4),
+    ]
+    assert (spent.steps, spent.slices) == (8, 16)
+    assert model.domain == "hip"
+    assert all(torch.equal(model.get_parameter(name), value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_the_step_sizes_alone_may_adapt(augment: bool) -> None:
+    model = UniversalLDA(sources=SOURCES, adapt_only="steps", augment=augment, **SMALL)
+    assert model.n_trainable(adapt=True) == sum(p.numel() for p in model.steps["knee"].parameters())
+    start = UniversalLDA(sources=SOURCES, **SMALL)
+    start.add_domain("hip")
+    model.adapt(task("hip"), Budget.of_steps(3, slices=6), changes={"descent": "none"})
+    for name, value in weights(start).items():
+        assert torch.equal(value, model.get_parameter(name)) == (not name.startswith("steps.hip.")), name
+
+
+def test_without_the_safeguard_every_proposal_is_taken() -> None:
+    """With step sizes that are far too long the safeguard refuses, and without it the objective rises."""
+    data = task("knee")
+    physics = CartesianMRI(data.masks[0])
+    found = {}
+    for safeguard in (True, False):
+        model = UniversalLDA(sources=["knee"], safeguard=safeguard, **SMALL)
+        with torch.no_grad():
+            for parameter in model.steps.parameters():
+                parameter.add_(3.0)
+            _, trace = model(physics.A(data.images), physics, "knee", return_trace=True)
+        rises = [step.phi > step.phi_before for step in trace.steps(0)]
+        found[safeguard] = trace.accepted_fraction(), any(rises)
+        assert trace.options.safeguard == safeguard
+    assert found[False] == (1.0, True)
+    assert found[True][0] < 1
+    assert not found[True][1]
+
+
+def test_impossible_options() -> None:
+    with pytest.raises(UldaError, match="initialise is a fraction of the steps, from 0 to 1, but it is 100"):
+        UniversalLDA(initialise=100)
+    with pytest.raises(UldaError, match="adapt_only must be one of: adapter and steps, steps"):
+        UniversalLDA(adapt_only="everything")  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from ulda.cli import app
+from ulda.experiments import Experiment
+from ulda.experiments.cells import Cell, write_cell
+from ulda.experiments.efficiency import rows_of_efficiency
+
+VALUES: dict[str, Any] = {
+    "name": "costs",
+    "title": "what it costs",
+    "sources": [{"name": "knee"}],
+    "targets": [{"name": "hip"}, {"name": "elbow"}],
+    "variants": [{"method": "zero-filling"}, {"method": "ulda"}, {"method": "dncn"}],
+    "scales": {"bench": {"side": 32, "steps": 4, "batch_size": 2, "adapt_steps": {2: 3, 9: 3}}},
+}
+
+
+def cell(seconds: float, memory: int | None, *per_slice: float, **facts: Any) -> dict[str, Any]:
+    results = {f"d{i}": {"seconds_per_slice": value} for i, value in enumerate(per_slice)}
+    return {"spent": {"seconds": seconds}, "peak_memory_mb": memory, "results": results} | facts
+
+
+FOUND: dict[Cell, dict[str, Any]] = {
+    Cell("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
+    Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=23448, n_adapted=4668),
+    Cell("adapt", "ulda", "hip"): {"peak_memory_mb": None, "results": {"hip": {"seconds_per_slice": 0.2}}},
+    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2),
+    Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2),
+}
+
+
+def cells() -> dict[str, dict[str, Any]]:
+    return {one.key: found | {"cell": vars(one)} for one, found in FOUND.items()}
+
+
+def test_the_costs_are_read_from_the_cells() -> None:
+    rows = rows_of_efficiency(Experiment.model_validate(VALUES), cells(), (2, 9))
+    assert rows == [
+        [
+            "method",
+            "parameters",
+            "adapted parameters",
+            "training (s)",
+            "adaptation, 2 slices (s)",
+            "adaptation, 9 slices (s)",
+            "per slice (s)",
+            "peak memory (MB)",
+        ],
+        ["zero-filling", "", "", "", "", "", "0.5000", "90"],
+        ["U-LDA", "23448", "4668", "100.0", "11.5", "", "0.2000", "700"],
+        ["DnCn", "", "", "", "", "", "", ""],
+    ]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "costs.yaml"
+    file.write_text(yaml.safe_dump(VALUES))
+    for one, found in FOUND.items():
+        write_cell(tmp_path / "run" / "cells", one, found)
+    arguments = ["experiment", "efficiency", str(file), "--folder", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23448 | 4668 | 100.0 |")
+    assert "U-LDA,23448,4668" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output
+    missing = CliRunner().invoke(app, [*arguments[:-1], str(tmp_path / "nowhere")])
+    assert "there are no results of costs" in str(missing.exception)
