@@ -100,35 +100,6 @@ def test_any_size_keeps_its_measurement(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(physics.A(x), y, atol=1e-4, rtol=0)
 
 
-def test_scale_and_batch_do_not_matter() -> None:
-    physics = CartesianMRI(cartesian_mask(32, 0.4))
-    y, model = physics.A(images(3, 32, 32)), small()
-    together = model(y, physics)
-    torch.testing.assert_close(model(1e3 * y, physics) / 1e3, together, atol=1e-5, rtol=0)
-    torch.testing.assert_close(model(y[1:2], physics)[0], together[1], atol=1e-5, rtol=0)
-
-
-def test_the_seed_decides() -> None:
-    state = torch.get_rng_state()
-    first, again, other = DnCn(seed=1), DnCn(seed=1), DnCn(seed=2)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert not torch.equal(next(first.parameters()), next(other.parameters()))
-    physics = CartesianMRI(cartesian_mask(32, 0.4))
-    y = physics.A(images(2, 32, 32))
-    assert torch.equal(small(1)(y, physics), small(1)(y, physics))
-
-
-def test_gradient_reaches_every_parameter() -> None:
-    loss, x = supervised_loss(model := small(), knee_task(), Batch(0, (0, 1), 0), Settings(), 0)
-    loss.backward()
-    assert not x.requires_grad
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        per_filter = parameter.grad.reshape(len(parameter), -1).abs().sum(1)
-        assert (per_filter > 0).all(), name
-
-
 def test_the_supervised_loss_is_error_minus_similarity() -> None:
     """The measured lines are exact, so that the error is that of the zero-filled image: by Parseval, its k-space."""
     task = knee_task()

@@ -19,6 +19,7 @@ from ulda.training.history import Progress, Report, total_seconds
 from ulda.training.loop import Batch, Task, fit
 from ulda.training.network import average_into, check_domain_name
 from ulda.training.settings import Settings
+from ulda.training.stages import counted_on
 from ulda.training.supervised import supervised_loss
 
 
@@ -145,12 +146,12 @@ class UMRI(DnCn):
         for number, (domain, own_tasks) in enumerate(by_domain.items()):
             teacher = teachers[domain] = self.teacher(domain, settings.seed)
             place = None if folder is None else folder / "teachers" / domain
-            counted = _counted(report, number * steps, to_do + settings.steps)
+            counted = counted_on(report, number * steps, to_do + settings.steps)
             history = fit(teacher, own_tasks, alone, loss=supervised_loss, folder=place, report=counted)
             seconds += total_seconds(history)
             teacher.eval().requires_grad_(False)
         loss = partial(distilled_loss, teachers=teachers)
-        counted = _counted(report, to_do, to_do + settings.steps)
+        counted = counted_on(report, to_do, to_do + settings.steps)
         history = fit(self, tasks, settings, loss=loss, folder=folder, report=counted)
         return [replace(row, seconds=seconds + row.seconds) for row in history], {"teachers": to_do}
 
@@ -234,8 +235,3 @@ def distilled_loss(
     with torch.no_grad():
         teachers[task.domain](physics.A(task.images[list(batch.index)]), physics, features=taught)
     return loss + model.sizes["distill_weight"] * distillation_loss(features, taught), x
-
-
-def _counted(report: Report | None, before: int, total: int) -> Report | None:
-    """Make the report of one of several runs count the steps of all."""
-    return report and (lambda progress: report(replace(progress, step=before + progress.step, steps=total)))

@@ -33,14 +33,14 @@ def initialise(
         assert isinstance(adapter, Adapter)
         set_pair_difference(adapter.layer, model.architecture.adapter_weight)
         place = None if folder is None else folder / task.domain
-        counted = _counted_on(report, number * settings.steps, len(tasks) * settings.steps)
+        counted = counted_on(report, number * settings.steps, len(tasks) * settings.steps)
         history += fit(alone, [task], settings, trainable=_extractor_and_steps, folder=place, report=counted)
         copies.append(alone.extractor)
     average_into(model.extractor, copies)
     return history
 
 
-def _counted_on(report: Report | None, before: int, total: int) -> Report | None:
+def counted_on(report: Report | None, before: int, total: int) -> Report | None:
     """Make the report of one of several runs count the steps of all."""
     return report and (lambda progress: report(replace(progress, step=before + progress.step, steps=total)))
 
@@ -87,7 +87,7 @@ def adapt(
             stage,
             trainable=trainable or is_of_domain,
             folder=None if folder is None else folder / f"stage-{number}",
-            report=_counted_on(report, done, settings.steps),
+            report=counted_on(report, done, settings.steps),
             best=best,
         )
         done += steps
