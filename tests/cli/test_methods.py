@@ -82,7 +82,7 @@ def test_the_list_has_every_method_with_its_counts(command: Command) -> None:
     assert rows["dncn"]["n_parameters"] == rows["dncn"]["n_adapted"] == d5c5 == 144_650
     assert rows["unet"]["n_parameters"] == 7_756_097
     # 2 * 9 * (16 + 3 * 16 * 16) in the extractor; 2 * 9 * 16 * 16 in an adapter, and 4 step sizes in 15 phases
-    assert rows["ulda"]["n_adapted"] == 4_608 + 60
+    assert rows["ulda"]["n_adapted"] == 4_608 + 15 * (4 + 6)
     assert rows["ulda"]["n_parameters"] == 14_112 + 2 * 4_668
     assert rows["TV"]["n_parameters"] is None
     text = succeed(command, "methods")
@@ -271,6 +271,6 @@ def test_what_cannot_be_adapted(trained: Path, place: Path, command: Command, tm
     )
     assert "trained on a domain kidney itself" in fail(command, "adapt", "--base", trained, "--name", "kidney", *data)
     adapted = load_method(trained)
-    adapted.domain = "knee"
+    adapted.adapted_to, adapted.domain = ("knee",), "knee"
     adapted.save(tmp_path / "adapted", {})
     assert "adapted to knee already" in fail(command, "adapt", "--base", tmp_path / "adapted", *data)
