@@ -305,9 +305,9 @@ OVERFIT: dict[str, tuple[dict[str, Any], int, int, float]] = {
         100,
         3e-3,
     ),
-    "ulda": ({"phases": 7}, 32, 300, 1e-2),
+    "ulda": ({"phases": 7}, 32, 400, 6e-3),
     "lda": ({"phases": 7}, 32, 300, 1e-2),
-    "meta": ({"phases": 7}, 32, 360, 1e-2),
+    "meta": ({"phases": 7}, 32, 480, 6e-3),
 }
 """Sizes, side of the slices, steps and rate with which each method learns two slices by heart."""
 
