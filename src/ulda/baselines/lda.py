@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ulda.baselines.budget import Budget
-from ulda.baselines.trainable import TrainableMethod, Training
+from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
 from ulda.physics import Physics
-from ulda.training.history import Report
 from ulda.training.loop import Batch, Task, step_loss, validate
 from ulda.training.network import ULDA, Architecture
 from ulda.training.settings import Settings
@@ -140,19 +137,9 @@ class LDA(TrainableMethod):
         """Return the loss of one batch, and the images without gradient."""
         return step_loss(self.net(task.domain), task, batch, settings, step)
 
-    def adapt(
-        self,
-        task: Task,
-        budget: Budget,
-        *,
-        seed: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-        report: Report | None = None,
-    ) -> Training:
-        """Adapt to a new domain, from the net of the nearest source; see `TrainableMethod.adapt`."""
+    def look_at(self, task: Task) -> None:
+        """Find the nearest source of a new domain."""
         self.nearest = self.nearest_source(task)
-        return super().adapt(task, budget, seed=seed, changes=changes, folder=folder, report=report)
 
     def nearest_source(self, task: Task) -> str | None:
         """Return the source whose net reconstructs the training slices best, by their mean PSNR; None without one.

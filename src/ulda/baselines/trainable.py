@@ -118,6 +118,9 @@ class TrainableMethod(nn.Module, Method):
     def add_domain(self, name: str) -> None:
         """Make the parameters of a new domain, where the method has some per domain."""
 
+    def look_at(self, task: Task) -> None:
+        """Learn what `add_domain` needs to know of a new domain, where its start depends on the data."""
+
     def is_adapted(self, parameter: str, domain: str) -> bool:  # noqa: ARG002
         """Tell whether a parameter learns in an adaptation to a domain; the others stay bit-identical."""
         return True
@@ -201,6 +204,7 @@ class TrainableMethod(nn.Module, Method):
         """
         if task.domain in self.sources:
             raise UldaError(f"{task.domain} is a source of this {self.title}; give the new domain another name")
+        self.look_at(task)
         self.add_domain(task.domain)
         given = {**self.adaptation_defaults, **(changes or {}), "seed": seed}
         if budget.steps is None:
