@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.regularizer import machine, memory_mb
+from benchmarks.regularizer import machine, memory_mb, write_into
 from ulda.baselines import METHODS, TrainableMethod, method_class
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training.loop import Batch, Task
@@ -39,7 +39,7 @@ SIDES = (64, 128, 256)
 PEER = "unet"
 SOURCES = ("brain", "knee")
 SMALL_SIDE = 32
-BEGIN, END = "<!-- speed -->", "<!-- end -->"
+BEGIN = "<!-- speed -->"
 
 
 def task_of(side: int) -> Task:
@@ -183,12 +183,6 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_into(page: Path, text: str) -> None:
-    """Replace what stands between the two marks of a page."""
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
-
-
 def main() -> None:
     """Measure, print the tables, and keep them if asked to."""
     parser = argparse.ArgumentParser(description="Speed and memory of all learned methods.")
@@ -205,7 +199,7 @@ def main() -> None:
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     if arguments.write is not None:
-        write_into(arguments.write, markdown(result))
+        write_into(arguments.write, markdown(result), BEGIN)
 
 
 if __name__ == "__main__":

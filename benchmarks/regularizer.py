@@ -314,11 +314,11 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_into(page: Path, text: str) -> None:
+def write_into(page: Path, text: str, begin: str = BEGIN) -> None:
     """Replace what stands between the two marks of a page."""
-    before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    before, rest = page.read_text().split(begin)
+    after = rest.split(END, 1)[1]
+    page.write_text(f"{before}{begin}\n{text}\n{END}{after}")
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.methods import BEGIN, END, markdown
+from benchmarks.methods import BEGIN, markdown
+from benchmarks.regularizer import END
 from ulda.baselines import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]

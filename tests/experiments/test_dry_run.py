@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.experiments.test_experiments import TINY
 from tests.training.small_domains import write_domain
 from ulda.baselines import DnCn, method_class
 from ulda.cli import app
@@ -21,19 +22,11 @@ from ulda.experiments.dry_run import BYTES_PER_PARAMETER, Scan, check_domain, ch
 from ulda.experiments.running import Runner
 from ulda.training.settings import Settings
 
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "title": "knees to larger crops of knees",
-    "sources": [{"name": "knee", "ratio": 0.3}],
-    "targets": [{"name": "hip", "ratio": 0.3}],
-    "variants": [
-        {"method": "zero-filling"},
-        {"method": "ulda", "sizes": {"width": 2, "depth": 1, "phases": 2}},
-        {"method": "dncn", "sizes": {"filters": 2, "layers": 2, "cascades": 1}},
-    ],
+PAPER: dict[str, Any] = TINY | {
     "scales": {
         "paper": {"side": 40, "steps": 4, "batch_size": 2, "adapt_steps": {2: 3, 4: 5}, "draws": 2, "source_slices": 4}
     },
+    "paper": {},
 }
 
 
@@ -46,11 +39,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runner(data: Path, folder: Path, **changes: Any) -> Runner:
-    return Runner(Experiment.model_validate(TINY | changes), "paper", folder, data)
+    return Runner(Experiment.model_validate(PAPER | changes), "paper", folder, data)
 
 
 def scale(**changes: Any) -> Scale:
-    return Scale.model_validate(TINY["scales"]["paper"] | changes)
+    return Scale.model_validate(PAPER["scales"]["paper"] | changes)
 
 
 def scan(splits: dict[str, int], side: int = 64, subjects_per_split: int = 2) -> Scan:
@@ -76,7 +69,7 @@ def test_all_is_well(data: Path, tmp_path: Path) -> None:
     rows = {row[0]: row for row in found.rows()}
     assert rows["knee (source)"][1].startswith(f"{n} slices of {n_subjects} subjects, 48 x 48 or larger; test {n_test}")
     assert list(rows)[3:] == ["U-LDA", "DnCn", "all methods"]  # classical methods are not trained
-    model = method_class("ulda")(sources=["knee"], **TINY["variants"][1]["sizes"])
+    model = method_class("ulda")(sources=["knee"], **PAPER["variants"][1]["sizes"])
     assert rows["U-LDA"][1] == f"{model.n_parameters:,} parameters, {model.n_trainable(adapt=True):,} adapt"
     assert {row[-1] for row in found.rows()[1:]} == {"ok"}
     assert any("not a GPU" in note for note in found.notes)
@@ -135,7 +128,7 @@ def test_the_target_of_oversampled_kspace_decides_about_its_size() -> None:
 
 def test_the_estimate_grows_with_steps_and_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "timed_step", lambda *_: (0.5, 1000))
-    experiment, variant = Experiment.model_validate(TINY), Variant.model_validate(TINY["variants"][2])
+    experiment, variant = Experiment.model_validate(PAPER), Variant.model_validate(PAPER["variants"][2])
     found = check_method(experiment, variant, scale(), "DnCn", 20)
     assert found.step_seconds == 0.5 * 4
     # 4 training steps, and for one target 3 + 5 steps in each of 2 draws
@@ -158,9 +151,9 @@ def test_what_a_step_keeps_grows_with_the_pixels() -> None:
 
 def test_a_method_that_cannot_be_built_is_a_problem(data: Path, tmp_path: Path) -> None:
     variants = [
-        TINY["variants"][1],
+        PAPER["variants"][1],
         {"label": "wide", "method": "dncn", "sizes": {"filter": 3}},
-        {"label": "fast", "method": "dncn", "sizes": TINY["variants"][2]["sizes"], "adapt": {"learning_rate": -1}},
+        {"label": "fast", "method": "dncn", "sizes": PAPER["variants"][2]["sizes"], "adapt": {"learning_rate": -1}},
     ]
     found = dry_run.dry_run(runner(data, tmp_path, variants=variants))
     assert [method.name for method in found.methods if method.problems] == ["wide", "fast"]
@@ -172,16 +165,16 @@ def test_the_command_lists_all_problems_and_fails(data: Path, tmp_path: Path) ->
     changes = {
         "sources": [{"name": "knee", "ratio": 0.3}, {"name": "brain"}],
         "targets": [{"name": "hip"}, {"name": "text"}],
-        "scales": {"paper": TINY["scales"]["paper"] | {"side": 64}},
+        "scales": {"paper": PAPER["scales"]["paper"] | {"side": 64}},
     }
     (data / "text.npz").write_text("not an archive")
     file = tmp_path / "tiny.yaml"
     cli = CliRunner()
     arguments = ["experiment", "run", str(file), "--scale", "paper", "--data", str(data), "--dry-run"]
-    file.write_text(yaml.safe_dump(TINY))
+    file.write_text(yaml.safe_dump(PAPER))
     fine = cli.invoke(app, [*arguments, "--folder", str(tmp_path / "run")])
     assert (fine.exit_code, "problem" in fine.output) == (0, False)
-    file.write_text(yaml.safe_dump(TINY | changes))
+    file.write_text(yaml.safe_dump(PAPER | changes))
     wrong = cli.invoke(app, [*arguments, "--folder", str(tmp_path / "run")])
     assert wrong.exit_code == 1
     lines = [line for line in wrong.output.splitlines() if line.startswith("problem: ")]
@@ -199,7 +192,7 @@ def test_a_file_is_read_once_for_all_its_domains(data: Path, tmp_path: Path, mon
         return expand(paths)
 
     monkeypatch.setattr(dry_run, "expand", spy)
-    changes = {"targets": [{"name": "other", "data": "knee"}], "variants": TINY["variants"][1:2]}
+    changes = {"targets": [{"name": "other", "data": "knee"}], "variants": PAPER["variants"][1:2]}
     found = dry_run.dry_run(runner(data, tmp_path, **changes))
     assert [path.name for path in seen] == ["knee.npz"]
     assert len(found.domains) == 2

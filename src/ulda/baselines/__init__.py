@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ulda.baselines.trainable import TrainableMethod, Training
 
 __all__ = [
+    "CLASSICAL",
     "METHODS",
     "Budget",
     "DnCn",
@@ -30,6 +32,13 @@ __all__ = [
     "load_method",
     "method_class",
 ]
+
+CLASSICAL: dict[str, Callable[[], Method]] = {
+    "zero-filling": ZeroFilled,
+    "TV": TotalVariation,
+    "wavelet": Wavelet,
+}
+"""The methods without training, by their names in commands and tables."""
 
 # the learned methods are trained by `ulda.training`, which takes its metrics from a room that imports this one
 _LATER = {

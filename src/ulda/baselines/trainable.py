@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ class TrainableMethod(nn.Module, Method):
         self.domain: str | None = None
         self.sizes = dict(sizes or {})
 
+    @abstractmethod
     def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:
         """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale.
 
@@ -100,7 +102,6 @@ class TrainableMethod(nn.Module, Method):
         domain
             Whose parameters to use, where a method has some per domain; `self.domain` if None.
         """
-        raise NotImplementedError
 
     @property
     def n_parameters(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ulda.baselines import Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.baselines import CLASSICAL, Method
 from ulda.data import Domain
 from ulda.data.atomic import atomic_output
 from ulda.evaluation.comparison import METRICS, Comparison, compare
@@ -112,7 +112,7 @@ def assess(
     """
     from ulda.training.network import UNADAPTED
 
-    classical: dict[str, Method] = {"zero-filling": ZeroFilled(), "TV": TotalVariation(), "wavelet": Wavelet()}
+    classical = {name: make() for name, make in CLASSICAL.items()}
     active = model.active_domain()
     model = copy.deepcopy(model)
     if UNADAPTED not in model.domains:

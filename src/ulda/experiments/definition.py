@@ -8,12 +8,12 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ulda.baselines import CLASSICAL
 from ulda.errors import UldaError
 from ulda.training.settings import checked
 
 FOLDER = Path(__file__).parent / "definitions"
 STRICT = ConfigDict(extra="forbid", frozen=True)
-CLASSICAL = ("zero-filling", "TV", "wavelet")
 ScaleName = Literal["bench", "paper"]
 Measure = Literal["beyond", "descent", "similarity"]
 """Quality at multiples of T, what the phases do, or how alike the features of two trainings are."""

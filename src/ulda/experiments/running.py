@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,10 @@ from typing import Any
 import torch
 
 from ulda.baselines import (
+    CLASSICAL,
     Budget,
     Method,
-    TotalVariation,
     TrainableMethod,
-    Wavelet,
-    ZeroFilled,
     load_method,
     method_class,
 )
@@ -30,11 +28,6 @@ from ulda.solvers.certificate import fingerprint, software_versions
 from ulda.training.history import Report
 from ulda.training.runs import peak_memory_mb
 
-CLASSICAL: dict[str, Callable[[], Method]] = {
-    "zero-filling": ZeroFilled,
-    "TV": TotalVariation,
-    "wavelet": Wavelet,
-}
 METRICS = ("psnr", "ssim", "nmse")
 DIGITS = 4
 
