@@ -129,6 +129,21 @@ def table(
 
 
 @app.command()
+def verdict(
+    name: NameArgument,
+    scale: ScaleOption = "bench",
+    folder: FolderOption = None,
+    results: ResultsOption = None,
+) -> None:
+    """Say where the method that the others are compared with leads, and where it is behind."""
+    from ulda.experiments.verdict import sentences
+
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    for sentence in sentences(runner.experiment, _cells(runner, results), runner.data.scale.sizes):
+        typer.echo(sentence)
+
+
+@app.command()
 def measures(
     name: NameArgument,
     scale: ScaleOption = "bench",

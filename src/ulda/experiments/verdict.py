@@ -1,0 +1,105 @@
+"""What the results of an experiment say about the method they are compared with, in sentences made from the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ulda.evaluation.paired import PairedDifference, paired_difference
+from ulda.experiments.definition import Experiment
+from ulda.experiments.running import variant_titles
+from ulda.experiments.tables import Entry, Key, collect
+
+Score = Literal["psnr", "ssim"]
+SCORES: tuple[Score, ...] = ("psnr", "ssim")
+_UNITS = {"psnr": " dB", "ssim": ""}
+_DIGITS = {"psnr": 2, "ssim": 4}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the reference compares with the best other learned method on a target.
+
+    Attributes
+    ----------
+    target, score
+        Where, and in what.
+    size, other_size
+        The numbers of target slices of the reference and of the others.
+    best_other
+        The variant that is best among the others.
+    difference
+        The reference minus that one, slice by slice, draws averaged.
+    """
+
+    target: str
+    score: Score
+    size: int
+    other_size: int
+    best_other: str
+    difference: PairedDifference
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the reference is at least as good."""
+        return self.difference.mean >= 0
+
+    def sentence(self, titles: Mapping[str, str], reference: str) -> str:
+        """Return it for people."""
+        digits, unit = _DIGITS[self.score], _UNITS[self.score]
+        values = [f"{v:.{digits}f}" for v in (self.difference.low, self.difference.high)]
+        slices = (
+            f"{self.size} slices" if self.size == self.other_size else f"{self.size} against {self.other_size} slices"
+        )
+        verb = "leads" if self.is_first else "is behind"
+        mean = f"{abs(self.difference.mean):.{digits}f}"
+        return (
+            f"{self.target}, {slices}, {self.score.upper()}: {titles[reference]} {verb} {titles[self.best_other]}, "
+            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
+        )
+
+
+def standings(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[Standing]:
+    """Compare the reference with the best other learned method, on every target.
+
+    First with as many slices for both, then the reference with the fewest slices against the others with the next more.
+    Where the reference or all others are missing there is nothing to compare.
+    """
+    entries = collect(cells)
+    pairs = [(size, size) for size in sizes] + ([(sizes[0], sizes[1])] if len(sizes) > 1 else [])
+    found = (
+        _standing(experiment, entries, target.name, score, pair)
+        for target in experiment.targets
+        for pair in pairs
+        for score in SCORES
+    )
+    return [standing for standing in found if standing is not None]
+
+
+def _standing(
+    experiment: Experiment, entries: dict[Key, Entry], target: str, score: Score, pair: tuple[int, int]
+) -> Standing | None:
+    size, other_size = pair
+    ours = entries.get((experiment.reference, target, size))
+    others = {
+        variant.name: entries[variant.name, target, other_size]
+        for variant in experiment.variants
+        if variant.name != experiment.reference and (variant.name, target, other_size) in entries
+    }
+    if ours is None or not others:
+        return None
+    best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
+    difference = paired_difference(getattr(ours, score).mean(0), getattr(others[best], score).mean(0), ours.subjects)
+    return Standing(target, score, size, other_size, best, difference)
+
+
+def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
+    """Return what the results say, one sentence for each comparison, and one that counts them."""
+    found, titles = standings(experiment, cells, sizes), variant_titles(experiment)
+    if not found:
+        return ["there is nothing to compare yet"]
+    ahead = sum(standing.is_first for standing in found)
+    ours = titles[experiment.reference]
+    summary = f"{ours} is at least as good as the best other method in {ahead} of {len(found)} comparisons"
+    return [summary, *(standing.sentence(titles, experiment.reference) for standing in found)]

@@ -1,0 +1,70 @@
+"""What the results say, on scores made up for the purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.experiments.test_experiments import TINY
+from ulda.experiments import Experiment
+from ulda.experiments.verdict import sentences, standings
+
+SUBJECTS = ["a", "a", "b", "b"]
+EXPERIMENT = Experiment.model_validate(
+    TINY | {"variants": [{"method": name} for name in ("zero-filling", "ulda", "dncn", "unet")]}
+)
+
+
+def adapted(method: str, size: int, psnr: list[float], ssim: float, draw: int = 0) -> tuple[str, dict[str, Any]]:
+    scores = {"psnr": psnr, "ssim": [ssim] * len(psnr), "subjects": SUBJECTS}
+    cell = {"kind": "adapt", "method": method, "domain": "hip", "size": size, "draw": draw}
+    return f"adapt-{method}-hip-{size}-{draw}", {"cell": cell, "results": {"hip": scores}}
+
+
+CELLS = dict(
+    [
+        adapted("ulda", 2, [31.0, 31.0, 33.0, 33.0], 0.9),
+        adapted("dncn", 2, [30.0, 30.0, 31.0, 31.0], 0.8),
+        adapted("unet", 2, [29.0, 29.0, 29.0, 29.0], 0.95),
+        adapted("ulda", 100, [32.0, 32.0, 34.0, 34.0], 0.92),
+        adapted("dncn", 100, [31.5, 31.5, 34.5, 34.5], 0.91),
+    ]
+)
+
+
+def test_the_best_other_method_is_found_for_each_score() -> None:
+    found = standings(EXPERIMENT, CELLS, (2, 100))
+    told = [(s.score, s.size, s.other_size, s.best_other, round(s.difference.mean, 4), s.is_first) for s in found]
+    assert told == [
+        ("psnr", 2, 2, "dncn", 1.5, True),
+        ("ssim", 2, 2, "unet", -0.05, False),
+        ("psnr", 100, 100, "dncn", 0.0, True),
+        ("ssim", 100, 100, "dncn", 0.01, True),
+        ("psnr", 2, 100, "dncn", -1.0, False),
+        ("ssim", 2, 100, "dncn", -0.01, False),
+    ]
+    assert (found[0].difference.low, found[0].difference.high) == (1.0, 2.0)
+
+
+def test_draws_are_averaged() -> None:
+    again = dict([adapted("ulda", 2, [30.0, 30.0, 30.0, 30.0], 0.9, draw=1)])
+    assert standings(EXPERIMENT, CELLS | again, (2,))[0].difference.mean == pytest.approx(0.5)
+
+
+def test_the_sentences_count_and_say_where_it_is_behind() -> None:
+    first, *rest = sentences(EXPERIMENT, CELLS, (2, 100))
+    assert first == "U-LDA is at least as good as the best other method in 3 of 6 comparisons"
+    assert rest[0] == (
+        "hip, 2 slices, PSNR: U-LDA leads DnCn, the best other method, by 1.50 dB (difference [1.00, 2.00])"
+    )
+    assert rest[4] == (
+        "hip, 2 against 100 slices, PSNR: U-LDA is behind DnCn, the best other method, by 1.00 dB "
+        "(difference [-1.50, -0.50])"
+    )
+
+
+def test_what_is_missing_is_not_compared() -> None:
+    assert sentences(EXPERIMENT, {}, (2, 100)) == ["there is nothing to compare yet"]
+    alone = dict([adapted("ulda", 2, [31.0] * 4, 0.9)])
+    assert standings(EXPERIMENT, alone, (2, 100)) == []
