@@ -118,6 +118,7 @@ def table(
     scale: ScaleOption = "bench",
     folder: FolderOption = None,
     results: ResultsOption = None,
+    domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be given several times.")] = None,
     style: FormatOption = "md",
 ) -> None:
     """Print the table of an experiment, read from its cells."""
@@ -125,7 +126,7 @@ def table(
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
     cells = _cells(runner, results)
-    typer.echo(formatted(rows_of(runner.experiment, cells, runner.data.scale.sizes), style))
+    typer.echo(formatted(rows_of(runner.experiment, cells, runner.data.scale.sizes, domain or ()), style))
 
 
 @app.command()

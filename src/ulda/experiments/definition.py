@@ -195,7 +195,10 @@ class Experiment(BaseModel):
 
     def domain(self, name: str) -> DomainEntry:
         """Return a domain by its name."""
-        return next(entry for entry in (*self.sources, *self.targets) if entry.name == name)
+        domains = {entry.name: entry for entry in (*self.sources, *self.targets)}
+        if name not in domains:
+            raise UldaError(f"{self.name} has no domain {name!r}; it has: {', '.join(domains)}")
+        return domains[name]
 
     def scale(self, name: str) -> Scale:
         """Return a scale by its name."""

@@ -51,6 +51,8 @@ Key = tuple[str, str, int]
 """Method, domain and number of target slices; -1 for a source."""
 
 SOURCE = -1
+PAPER = -2
+"""In place of a number of target slices: what the paper prints, which has more of them and other data."""
 
 
 def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
@@ -79,30 +81,55 @@ def difference(entries: dict[Key, Entry], first: Key, second: Key) -> PairedDiff
     return paired_difference(a.psnr.mean(0), b.psnr.mean(0), a.subjects)
 
 
-def rows_of(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
-    """Return the table: a row per method, and for each domain and size the scores and the difference from ours."""
+def rows_of(
+    experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int], domains: Sequence[str] = ()
+) -> list[list[str]]:
+    """Return the table: a row per method, and for each domain and size the scores and the difference from ours.
+
+    Parameters
+    ----------
+    experiment
+        What was run.
+    cells
+        The results by their keys.
+    sizes
+        The numbers of target slices.
+    domains
+        Only the columns of these domains; all if empty.
+    """
+    for name in domains:
+        experiment.domain(name)
     entries, titles = collect(cells), variant_titles(experiment)
     columns = [(entry.name, SOURCE) for entry in experiment.sources]
-    columns += [(entry.name, size) for entry in experiment.targets for size in (UNADAPTED_SIZE, *sizes)]
-    header = ["method", *(_heading(*column) for column in columns)]
-    rows = [header]
+    columns += [
+        (target.name, size)
+        for target in experiment.targets
+        for size in (UNADAPTED_SIZE, *sizes, *([PAPER] if _is_in_the_paper(experiment, target.name) else []))
+    ]
+    columns = [column for column in columns if not domains or column[0] in domains]
+    rows = [["method", *(_heading(*column) for column in columns)]]
     for variant in experiment.variants:
         row = [titles[variant.name]]
         for domain, size in columns:
             key = (variant.name, domain, size if variant.is_learned else SOURCE)
             entry = entries.get(key)
-            row.append("" if entry is None else entry.text() + _against(entries, experiment, key, size))
-        rows.append(row)
-    for method, printed in experiment.paper.items():
-        row = [f"{titles.get(method, method)}, the paper"]
-        row += [_printed(printed.get(domain)) if size == max(sizes) else "" for domain, size in columns]
+            if size == PAPER:
+                row.append(_printed(experiment.paper.get(variant.name, {}).get(domain)))
+            else:
+                row.append("" if entry is None else entry.text() + _against(entries, experiment, key, size))
         rows.append(row)
     return rows
+
+
+def _is_in_the_paper(experiment: Experiment, domain: str) -> bool:
+    return any(domain in printed for printed in experiment.paper.values())
 
 
 def _heading(domain: str, size: int) -> str:
     if size == SOURCE:
         return f"{domain} (source)"
+    if size == PAPER:
+        return f"{domain}, the paper"
     return f"{domain}, as trained" if size == UNADAPTED_SIZE else f"{domain}, {size} slices"
 
 

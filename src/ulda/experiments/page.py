@@ -1,0 +1,52 @@
+"""The results of an experiment as a section of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ulda.experiments.definition import Experiment, Scale, ScaleName
+from ulda.experiments.efficiency import rows_of_efficiency
+from ulda.experiments.measures import rows_of_measures
+from ulda.experiments.tables import formatted, rows_of
+from ulda.experiments.verdict import sentences
+
+
+def section(experiment: Experiment, scale_name: ScaleName, cells: dict[str, dict[str, Any]]) -> str:
+    """Return all that the cells of an experiment say, as Markdown; nothing in it is typed by hand."""
+    return "\n\n".join(_parts(experiment, experiment.scale(scale_name), cells))
+
+
+def _parts(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> Iterator[str]:
+    sizes = tuple(size for size in scale.sizes if any(entry["cell"]["size"] == size for entry in cells.values()))
+    yield _setting(experiment, scale, cells)
+    summary, *single = sentences(experiment, cells, sizes)
+    yield f"**{summary}.**"
+    yield "\n".join(f"- {sentence}." for sentence in single)
+    yield "On the sources, as trained:"
+    yield formatted(rows_of(experiment, cells, sizes, [entry.name for entry in experiment.sources]), "md")
+    for target in experiment.targets:
+        yield f"On {target.name}:"
+        yield formatted(rows_of(experiment, cells, sizes, [target.name]), "md")
+    if any("extra" in entry for entry in cells.values()):
+        yield "Beside the scores:"
+        yield formatted(rows_of_measures(experiment, cells), "md")
+    yield "What it costs:"
+    yield formatted(rows_of_efficiency(experiment, cells, sizes), "md")
+
+
+def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> str:
+    """Return what was run, in a few sentences."""
+    steps = ", ".join(f"{n} with {size} slices" for size, n in scale.adapt_steps.items())
+    tested = [
+        f"{name} {len(result['subjects'])} of {len(set(result['subjects']))} subjects"
+        for name, result in {name: r for entry in cells.values() for name, r in entry["results"].items()}.items()
+    ]
+    hours = sum(float(entry["wall_clock"]) for entry in cells.values()) / 3600
+    draws = f"{scale.draws} draw{'s' if scale.draws > 1 else ''} of the target slices"
+    return (
+        f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
+        f"pixels. Every learned method: "
+        f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; {draws}. "
+        f"Test slices: {'; '.join(sorted(tested))}. {len(cells)} cells, {hours:.1f} h of one core."
+    )
