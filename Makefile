@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 AXE_VERSION := 4.14.0
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/ulda demo --out demo-output
@@ -23,6 +23,13 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the parts of the documentation that come from the code
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/update_config_table.py
+	$(BIN)/python scripts/update_methods_table.py
+	$(BIN)/python -m scripts.update_api
+	$(BIN)/python -m scripts.update_tour
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/streaming.py

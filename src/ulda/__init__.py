@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ulda.training.adaptation import Adaptation as Adaptation
     from ulda.training.adaptation import adapt as adapt
 
+__all__ = ["Adaptation", "Result", "adapt", "load", "reconstruct"]
+
 __version__ = "0.1.0"
 
 _HOMES = {
