@@ -29,7 +29,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python scripts/update_config_table.py
 	$(BIN)/python scripts/update_methods_table.py
 	$(BIN)/python -m scripts.update_api
-	$(BIN)/python -m scripts.update_tour
+	$(BIN)/python -m scripts.update_outputs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/streaming.py

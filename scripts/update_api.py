@@ -24,6 +24,7 @@ FURTHER = {
     "ulda.bundled": ["bundled_names", "model_folder"],
     "ulda.reconstruction": ["FileSummary", "reconstruct_file"],
     "ulda.data.measurements": ["Undersampling"],
+    "ulda.solvers.certificate": ["digest"],
     "ulda.training.adaptation": ["default_settings"],
     "ulda.training.config": ["Config", "DataConfig", "MaskConfig", "load_config"],
     "ulda.training.runs": ["load_task", "train_base"],

@@ -1,7 +1,8 @@
-"""Run the tour and write into docs/tour.md what its commands print: ``python -m scripts.update_tour``.
+"""Run the pages of the guide that show output, and write into them what is printed.
 
-In a page of this kind a ``console`` block holds commands behind ``$`` with their output below, and the output of a
-``python`` block stands in a ``text`` block right after it. All blocks run in one folder, from the top to the bottom.
+``python -m scripts.update_outputs``, or with the names of pages. In such a page a ``console`` block holds commands
+behind ``$`` with their output below, and the output of a ``python`` block stands in a ``text`` block right after it.
+All blocks of a page run in one folder, from the top to the bottom.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "tour.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = tuple(DOCS / name for name in ("install.md", "tour.md", "certificate.md"))
 
 BLOCK = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```text\n.*?```)?", re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -48,9 +50,10 @@ def is_alike(old: str, new: str) -> bool:
 
 
 def main() -> None:
-    """Rewrite the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        PAGE.write_text(run_page(PAGE.read_text(encoding="utf-8"), Path(folder)), encoding="utf-8")
+    """Rewrite the pages; those named on the command line, or all."""
+    for page in [path for path in PAGES if path.name in (sys.argv[1:] or [path.name])]:
+        with tempfile.TemporaryDirectory() as folder:
+            page.write_text(run_page(page.read_text(encoding="utf-8"), Path(folder)), encoding="utf-8")
 
 
 def _run_block(kind: str, body: str, folder: Path) -> str:
