@@ -1,0 +1,45 @@
+"""The page with the results says what the result files say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.update_results import DOCUMENT, RESULTS, with_results
+from tests.experiments.test_verdict import CELLS, EXPERIMENT
+from ulda.experiments.page import section
+
+
+def test_the_page_is_current() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert with_results(text, RESULTS) == text
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_result_file_is_whole_and_honest(path: Path) -> None:
+    packed = json.loads(path.read_text(encoding="utf-8"))
+    assert packed["experiment"] == path.stem
+    masks, data = {}, {}
+    for key, cell in packed["cells"].items():
+        assert cell["software"]["torch"], key
+        for domain, result in cell["results"].items():
+            assert len(result["psnr"]) == len(result["ssim"]) == len(result["subjects"])
+            # all methods were tested on the same slices under the same mask
+            assert masks.setdefault(domain, result["mask"]) == result["mask"], key
+            assert data.setdefault(domain, result["data"]) == result["data"], key
+            assert result.get("trained_on") != result["data"], key
+
+
+def test_a_section_has_the_setting_the_verdict_and_the_scores() -> None:
+    extra = {"wall_clock": 1800.0, "spent": {"seconds": 60.0}, "peak_memory_mb": 500}
+    cells = {key: cell | extra for key, cell in CELLS.items()}
+    for cell in cells.values():
+        cell["results"]["hip"]["seconds_per_slice"] = 0.5
+    text = section(EXPERIMENT, "bench", cells)
+    assert "Knees to larger crops of knees; 32 x 32 pixels." in text
+    assert "4 gradient steps with 2 slices each on the sources, then 3 with 2 slices, 3 with 100 slices" in text
+    assert "Test slices: hip 4 of 2 subjects. 5 cells, 2.5 h of one core." in text
+    assert "**U-LDA is at least as good as the best other method in 3 of 6 comparisons.**" in text
+    assert "| DnCn |  | 30.50 / 0.800 (-1.50 [-2.00, -1.00]) | 33.00 / 0.910" in text
