@@ -34,16 +34,26 @@ def weights(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-def test_without_options_nothing_is_said_of_them(tmp_path: Path) -> None:
-    """Models and their files are described by the architecture alone, as they were before there were options."""
-    model, plain = UniversalLDA(sources=SOURCES), ULDA(Architecture(), SOURCES)
-    assert model.sizes == vars(Architecture())
-    assert model.n_parameters == sum(p.numel() for p in plain.parameters())
-    assert model.n_trainable(adapt=True) == sum(
-        p.numel() for part in (plain.adapters, plain.steps) for p in part["knee"].parameters()
-    )
+def test_a_file_of_before_there_were_options_is_read(tmp_path: Path) -> None:
+    model = UniversalLDA(sources=SOURCES, adapt_only="adapter and steps", **SMALL)
+    assert model.sizes == vars(Architecture(**SMALL))
+    model.add_domain("hip")
+    model.adapted_to, model.domain = ("hip",), "hip"
     model.save(tmp_path)
-    assert json.loads((tmp_path / "model.json").read_text())["sizes"] == vars(Architecture())
+    assert json.loads((tmp_path / "model.json").read_text())["sizes"] == vars(Architecture(**SMALL))
+    again = load_method(tmp_path)
+    assert isinstance(again, UniversalLDA)
+    assert again.adapt_only == "adapter and steps"
+    assert "hip" not in again.own_layers
+
+
+def test_what_learns_is_counted() -> None:
+    model, plain = UniversalLDA(sources=SOURCES), ULDA(Architecture(), SOURCES)
+    assert model.n_parameters == sum(p.numel() for p in plain.parameters())
+    own = (plain.adapters["knee"], plain.steps["knee"], plain.extractor.layers[-1])
+    assert model.n_trainable(adapt=True) == sum(p.numel() for part in own for p in part.parameters())
+    narrow = UniversalLDA(sources=SOURCES, adapt_only="adapter and steps")
+    assert narrow.n_trainable(adapt=True) == sum(p.numel() for part in own[:2] for p in part.parameters())
 
 
 def test_options_are_saved_and_restored(tmp_path: Path) -> None:
@@ -121,11 +131,33 @@ def test_augmentation_goes_through_further_undersampled_masks(monkeypatch: pytes
 def test_the_step_sizes_alone_may_adapt(augment: bool) -> None:
     model = UniversalLDA(sources=SOURCES, adapt_only="steps", augment=augment, **SMALL)
     assert model.n_trainable(adapt=True) == sum(p.numel() for p in model.steps["knee"].parameters())
-    start = UniversalLDA(sources=SOURCES, **SMALL)
+    start = UniversalLDA(sources=SOURCES, adapt_only="steps", **SMALL)
     start.add_domain("hip")
     model.adapt(task("hip"), Budget.of_steps(3, slices=6), changes={"descent": "none"})
     for name, value in weights(start).items():
         assert torch.equal(value, model.get_parameter(name)) == (not name.startswith("steps.hip.")), name
+
+
+def test_a_domain_has_a_last_layer_of_its_own() -> None:
+    model = UniversalLDA(sources=SOURCES, **SMALL)
+    before = weights(model)
+    model.add_domain("hip")
+    data = task("hip")
+    physics = CartesianMRI(data.masks[0])
+    y = physics.A(data.images)
+    narrow = UniversalLDA(sources=SOURCES, adapt_only="adapter and steps", **SMALL)
+    narrow.add_domain("hip")
+    with torch.no_grad():
+        assert torch.equal(model(y, physics, "hip"), narrow(y, physics, "hip"))
+    model.adapt(data, Budget.of_steps(3, slices=6), changes={"descent": "none"})
+    own, common = model.own_layers["hip"].get_parameter("real"), model.extractor.layers[-1].get_parameter("real")
+    assert not torch.equal(own, common)
+    for name, value in before.items():
+        assert torch.equal(value, model.get_parameter(name)), name
+    regularizer = model.regularizer("hip")
+    assert regularizer.extractor.layers[-1] is model.own_layers["hip"]
+    assert regularizer.extractor.layers[0] is model.extractor.layers[0]
+    assert model.regularizer("knee").extractor is model.extractor
 
 
 def test_without_the_safeguard_every_proposal_is_taken() -> None:
@@ -150,5 +182,5 @@ def test_without_the_safeguard_every_proposal_is_taken() -> None:
 def test_impossible_options() -> None:
     with pytest.raises(UldaError, match="initialise is a fraction of the steps, from 0 to 1, but it is 100"):
         UniversalLDA(initialise=100)
-    with pytest.raises(UldaError, match="adapt_only must be one of: adapter and steps, steps"):
+    with pytest.raises(UldaError, match="adapt_only must be one of: layer, adapter and steps, adapter"):
         UniversalLDA(adapt_only="everything")  # type: ignore[arg-type]

@@ -117,7 +117,10 @@ def test_twice_the_kernels_and_each_learns() -> None:
     model, tied = Untied(sources=SOURCES), UniversalLDA(sources=SOURCES)
     steps = sum(p.numel() for p in tied.steps.parameters())
     assert model.n_parameters - steps == 2 * (tied.n_parameters - steps) == 2 * (14_112 + 2 * 4608)
-    assert model.n_trainable(adapt=True) == tied.n_trainable(adapt=True) + 4608
+    # it has no last layer of its own, but transposed kernels of the adapter
+    assert model.n_trainable(adapt=True) == tied.n_trainable(adapt=True)
+    with pytest.raises(UldaError, match="Untied has no layer of a domain's own"):
+        Untied(sources=SOURCES, adapt_only="layer, adapter and steps")
     small, tasks, reached = Untied(sources=SOURCES, **SMALL), [task(source) for source in SOURCES], set()
     for step in range(8):
         batch = draw(tasks, NONE, step, {})

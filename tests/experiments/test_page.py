@@ -21,7 +21,8 @@ def test_the_page_is_current() -> None:
 def test_a_result_file_is_whole_and_honest(path: Path) -> None:
     packed = json.loads(path.read_text(encoding="utf-8"))
     assert packed["experiment"] == path.stem
-    masks, data = {}, {}
+    masks: dict[str, str] = {}
+    data: dict[str, str] = {}
     for key, cell in packed["cells"].items():
         assert cell["software"]["torch"], key
         for domain, result in cell["results"].items():

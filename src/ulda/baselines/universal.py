@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from torch import Tensor
 
@@ -15,12 +15,13 @@ from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import ULDA, Architecture
+from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture
 from ulda.training.settings import Settings
 
-Adapted = Literal["adapter and steps", "steps"]
+Adapted = Literal["layer, adapter and steps", "adapter and steps", "steps"]
 
-_DEFAULTS = {"initialise": 0.0, "augment": False, "adapt_only": "adapter and steps", "safeguard": True}
+_UNSAID = {"initialise": 0.0, "augment": False, "adapt_only": "adapter and steps", "safeguard": True}
+"""What the options of a model are whose file does not say them."""
 
 
 class UniversalLDA(ULDA, TrainableMethod):
@@ -38,8 +39,9 @@ class UniversalLDA(ULDA, TrainableMethod):
     augment
         In an adaptation, spend two thirds of the steps on further-undersampled versions of the mask.
     adapt_only
-        What learns in an adaptation: ``adapter and steps``, or ``steps``, the step sizes alone, with the mean of the
-        source adapters as the adapter.
+        What learns in an adaptation: ``layer, adapter and steps``, where the domain has a last layer of the feature
+        extractor for its own; ``adapter and steps``, where it uses the common one; or ``steps``, the step sizes alone,
+        with the mean of the source adapters as the adapter.
     safeguard
         Reconstruct with the acceptance test. Without it every proposal is taken and nothing is promised.
     sizes
@@ -49,15 +51,15 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23628, 4758)
+    (23628, 9366)
     """
 
     name: ClassVar[str] = "ulda"
     title: ClassVar[str] = "U-LDA"
     citation: ClassVar[str] = "the method of this package; see docs/theory.md"
-    adapts: ClassVar[str] = "the adapter and the step sizes of the domain"
+    adapts: ClassVar[str] = "the adapter of two layers and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 6e-3}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class UniversalLDA(ULDA, TrainableMethod):
         seed: int = 0,
         initialise: float = 0.0,
         augment: bool = False,
-        adapt_only: Adapted = "adapter and steps",
+        adapt_only: Adapted = "layer, adapter and steps",
         safeguard: bool = True,
         **sizes: Any,
     ) -> None:
@@ -84,16 +86,25 @@ class UniversalLDA(ULDA, TrainableMethod):
             "adapt_only": adapt_only,
             "safeguard": safeguard,
         }
-        # a model without any of them is described by its architecture, as it always was
-        given = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
+        given = {name: value for name, value in options.items() if value != _UNSAID[name]}
         self.sizes = asdict(architecture) | given
 
+    def add_domain(self, name: str, *, seed: int = 0) -> None:
+        """Add what a domain has of its own; one that is no source gets a last layer, too, where that is to learn."""
+        super().add_domain(name, seed=seed)
+        if self.sources and self.adapt_only == "layer, adapter and steps":
+            self.give_own_layer(name)
+
     def is_adapted(self, parameter: str, domain: str) -> bool:
-        """Only the adapter and the step sizes of the domain learn, or the step sizes alone."""
-        learning = [f"steps.{domain}."]
-        if self.adapt_only != "steps":
-            learning.append(f"adapters.{domain}.")
-        return parameter.startswith(tuple(learning))
+        """Tell whether a parameter learns: those of the domain, or its step sizes alone."""
+        learning = ("steps",) if self.adapt_only == "steps" else OF_A_DOMAIN
+        return parameter.startswith(tuple(f"{part}.{domain}." for part in learning))
+
+    @classmethod
+    def _described(cls, facts: dict[str, Any]) -> Self:
+        """Build the untrained model that the facts of a file describe."""
+        before = {"adapt_only": _UNSAID["adapt_only"]}
+        return super()._described(facts | {"sizes": {**before, **facts["sizes"]}})
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""

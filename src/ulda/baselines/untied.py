@@ -117,7 +117,10 @@ class Untied(UniversalLDA):
         for name in _REFUSED:
             if name in sizes:
                 raise UldaError(f"Untied has no {name}: it takes every step, and starts as it is")
-        super().__init__(seed=seed, **sizes)
+        if sizes.get("adapt_only", "").startswith("layer"):
+            raise UldaError("Untied has no layer of a domain's own; set adapt_only to: adapter and steps, or steps")
+        # a layer of the domain's own would need its transposed kernels, too
+        super().__init__(seed=seed, **({"adapt_only": "adapter and steps"} | sizes))
         self.safeguard = False
         self.transposed = nn.ModuleDict({"extractor": copy.deepcopy(self.extractor), "adapters": nn.ModuleDict()})
         for number, name in enumerate(sources):

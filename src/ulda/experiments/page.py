@@ -42,7 +42,7 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"{name} {len(result['subjects'])} of {len(set(result['subjects']))} subjects"
         for name, result in {name: r for entry in cells.values() for name, r in entry["results"].items()}.items()
     ]
-    hours = sum(float(entry["wall_clock"]) for entry in cells.values()) / 3600
+    hours = sum(_seconds(entry) for entry in cells.values()) / 3600
     draws = f"{scale.draws} draw{'s' if scale.draws > 1 else ''} of the target slices"
     return (
         f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
@@ -50,3 +50,8 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; {draws}. "
         f"Test slices: {'; '.join(sorted(tested))}. {len(cells)} cells, {hours:.1f} h of one core."
     )
+
+
+def _seconds(entry: dict[str, Any]) -> float:
+    """Return the time of a cell; that of a training counts also what was done before an interruption."""
+    return max(float(entry["wall_clock"]), float(entry.get("spent", {}).get("seconds", 0.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from itertools import pairwise
 from typing import Literal
@@ -75,6 +76,13 @@ class FeatureExtractor(nn.Module):
         for layer in self.layers:
             x = self.activation(layer(x))
         return x
+
+    def with_last_layer(self, layer: ComplexConv2d) -> FeatureExtractor:
+        """Return an extractor with another last layer; all else is shared."""
+        other = copy.copy(self)
+        other._modules = self._modules.copy()
+        other.layers = nn.ModuleList([*self.layers[:-1], layer])
+        return other
 
     @torch.no_grad()
     def _start_as_filter_bank(self, generator: torch.Generator) -> None:

@@ -93,7 +93,7 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
     return Settings(
         steps=steps,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
-        learning_rate=6e-3,
+        learning_rate=5e-3,
         warm_up=0.1,
         lower_level="unrolled",
         validate_every=max(10, steps // 15),
@@ -165,6 +165,7 @@ def adapt(
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     name, task = target.task.domain, target.task
     model.add_domain(name)
+    model.give_own_layer(name)
     settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})

@@ -104,6 +104,7 @@ def save_adapter(
         "ulda": ulda.__version__,
         "base": base_fingerprint(model),
         "domain": domain,
+        "own_layer": domain in model.own_layers,
     }
     write_tensors(
         Path(folder), "adapter", dict(_adapter_of(model, domain).named_parameters()), header | (facts or {}), overwrite
@@ -121,6 +122,8 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         )
     domain = str(facts["domain"])
     model.add_domain(domain)
+    if facts.get("own_layer"):  # files of before there was this layer do not say
+        model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
 
@@ -147,7 +150,10 @@ def _base_parameters(model: ULDA) -> dict[str, Tensor]:
 
 
 def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:
-    return nn.ModuleDict({"adapter": model.adapters[domain], "steps": model.steps[domain]})
+    parts = nn.ModuleDict({"adapter": model.adapters[domain], "steps": model.steps[domain]})
+    if domain in model.own_layers:
+        parts["layer"] = model.own_layers[domain]
+    return parts
 
 
 def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str, Any], overwrite: bool) -> None:

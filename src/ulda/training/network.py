@@ -6,6 +6,7 @@ parameters and calls it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.models.layers import ComplexConv2d
 from ulda.physics import Physics, normalise_measurement
 from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, Trace, elda
@@ -23,6 +25,9 @@ from ulda.solvers.trace import Callback
 
 OWN_RATES = ("adapters", "steps", "task_weights")
 """What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
+
+OF_A_DOMAIN = ("adapters", "steps", "own_layers")
+"""What parts of the network are called that each domain has for itself."""
 
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
@@ -146,6 +151,7 @@ class ULDA(nn.Module):
         self.extractor = FeatureExtractor(sizes.width, sizes.depth, sizes.kernel_size, sizes.delta, seed=seed)
         self.adapters = nn.ModuleDict()
         self.steps = nn.ModuleDict()
+        self.own_layers = nn.ModuleDict()
         self.sources: tuple[str, ...] = ()
         self.domain: str | None = None
         for number, name in enumerate(sources):
@@ -167,6 +173,16 @@ class ULDA(nn.Module):
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
         self.adapters[name], self.steps[name] = adapter, steps
+        if name in self.own_layers:
+            del self.own_layers[name]
+
+    def give_own_layer(self, domain: str) -> None:
+        """Make the adapter of a domain one of two layers.
+
+        The domain gets a copy of the last layer of the feature extractor and uses it instead; until the copy learns,
+        that changes nothing.
+        """
+        self.own_layers[domain] = copy.deepcopy(self.extractor.layers[-1])
 
     def active_domain(self, domain: str | None = None) -> str:
         """Return the domain to use: the one named, or the model's own."""
@@ -184,6 +200,14 @@ class ULDA(nn.Module):
         assert isinstance(adapter, Adapter)
         return adapter
 
+    def extractor_of(self, domain: str) -> FeatureExtractor:
+        """Return the feature extractor as a domain uses it, with the last layer of its own where it has one."""
+        if domain not in self.own_layers:
+            return self.extractor
+        layer = self.own_layers[domain]
+        assert isinstance(layer, ComplexConv2d)
+        return self.extractor.with_last_layer(layer)
+
     def step_sizes(self, domain: str) -> dict[str, Tensor]:
         """Return the step sizes of a domain, per phase."""
         sizes: dict[str, Tensor] = self.steps[domain]()
@@ -191,7 +215,8 @@ class ULDA(nn.Module):
 
     def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
         """Return the regulariser of a domain; it shares the parameters of the model."""
-        return Regularizer(self.extractor, self.adapter(domain), recompute=recompute)
+        adapter = self.adapter(domain)
+        return Regularizer(self.extractor_of(domain), adapter, recompute=recompute)
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""

@@ -13,7 +13,7 @@ from ulda.physics import Mask
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Best, Progress, Report
 from ulda.training.loop import Task, fit
-from ulda.training.network import ULDA, average_into
+from ulda.training.network import OF_A_DOMAIN, ULDA, average_into
 from ulda.training.settings import Settings
 
 
@@ -64,16 +64,18 @@ def adapt(
 ) -> list[Progress]:
     """Step 2: train an adapter and the step sizes of a new domain; the feature extractor is frozen.
 
-    The adapter starts from the mean of those of the sources. With `augment`, a third of the steps goes to each of two
+    The adapter has two layers: one starts as a copy of the last layer of the feature extractor and takes its place, the
+    other starts as the mean of the adapters of the sources. With `augment`, a third of the steps goes to each of two
     further-undersampled versions of the first mask and the last third to the masks themselves; the validations all use
     the mask that the task is judged with. It ends with the parameters of the best validation, where there is one: the
     start is among them, so it never ends with a worse one. `trainable` says which parameters learn instead of those.
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
+        model.give_own_layer(task.domain)
 
     def is_of_domain(name: str) -> bool:
-        return name.startswith((f"adapters.{task.domain}.", f"steps.{task.domain}."))
+        return name.startswith(tuple(f"{part}.{task.domain}." for part in OF_A_DOMAIN))
 
     task = replace(task, validation_mask=task.validation_mask or task.masks[0])
     history: list[Progress] = []
