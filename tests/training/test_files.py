@@ -25,19 +25,24 @@ def test_a_base_comes_back_whole(tmp_path: Path) -> None:
         save_base(model, tmp_path / "base")
 
 
-def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_layer", [True, False])
+def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own_layer: bool) -> None:
     model = ULDA(sources=["brain"])
     save_base(model, tmp_path / "base")
     fingerprint = base_fingerprint(model)
     model.add_domain("knee")
+    if own_layer:
+        model.give_own_layer("knee")
     with torch.no_grad():
-        for parameter in [*model.adapters["knee"].parameters(), *model.steps["knee"].parameters()]:
-            parameter.add_(0.1)
+        for name, parameter in model.named_parameters():
+            if ".knee." in name:
+                parameter.add_(0.1)
     assert base_fingerprint(model) == fingerprint
     save_adapter(model, "knee", tmp_path / "knee", {"n_slices": 5})
     assert sum(path.stat().st_size for path in (tmp_path / "knee").iterdir()) < 50_000
     fresh = load_base(tmp_path / "base")
     assert load_adapter(fresh, tmp_path / "knee") == "knee"
+    assert dict(fresh.named_parameters()).keys() == dict(model.named_parameters()).keys()
     for name, parameter in fresh.named_parameters():
         assert torch.equal(parameter, model.get_parameter(name))
     with pytest.raises(UldaError, match="load it on the base it was trained on"):

@@ -46,7 +46,7 @@ class HUMUSNet(TrainableMethod):
     deterministic.
 
     Adapting to a domain fine-tunes everything. The paper of ULDA does so at 1e-5 in 50 epochs; in the few hundred steps
-    of a short adaptation that rate would leave the network where it is, so it is 1e-4 here.
+    of a short adaptation that rate would leave the network where it is, so it is 1e-3 here.
 
     Parameters
     ----------

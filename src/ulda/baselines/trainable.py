@@ -81,7 +81,7 @@ class TrainableMethod(nn.Module, Method):
     """What learns in an adaptation, in words."""
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
     """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
     """Settings of an adaptation."""
 
     def __init__(self, sources: Sequence[str] = (), sizes: Mapping[str, Any] | None = None) -> None:
