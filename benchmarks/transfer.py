@@ -2,7 +2,8 @@
 
 Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py --folder runs/transfer train unrolled       # then equilibrium
+    python benchmarks/transfer.py --folder runs/transfer train unrolled
+    python benchmarks/transfer.py --folder runs/transfer train equilibrium    # in rounds, from the unrolled one
     python benchmarks/transfer.py --folder runs/transfer train dncn
     python benchmarks/transfer.py --folder runs/transfer adapt cardiac 5      # and 40, and knee
     python benchmarks/transfer.py --folder runs/transfer judge brain          # and every other domain
@@ -19,6 +20,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +51,36 @@ SIZES = (5, 40)
 MASK = cartesian_mask(SIDE, RATIO)
 
 COMMON: dict[str, Any] = {"batch_size": 2, "warm_up": 0.1, "validate_every": 100, "checkpoint_every": 25}
-TRAINING = {
-    "unrolled": Settings(**COMMON, steps=1100, learning_rate=5e-3, phases=(7, 11, 15), penalty_weight=0.03),
-    "equilibrium": Settings(  # its solutions become good, too; most steps still begin at zero-filling
+
+
+def persistent(
+    steps: int, restart: float, seed: int, learning_rate: float = 2e-3, longest_rollout: int = 60
+) -> Settings:
+    """Return a round with persistent iterates, which makes the solution good and not only the T-th iterate."""
+    return Settings(
         **COMMON,
-        steps=300,
-        learning_rate=2e-3,
+        steps=steps,
+        learning_rate=learning_rate,
         lower_level="equilibrium",
         chains_after=0.0,
-        restart=0.6,
-        longest_rollout=60,
+        restart=restart,
+        longest_rollout=longest_rollout,
         penalty_weight=0.1,
-        seed=1,
-    ),
-    "dncn": Settings(**COMMON, steps=1400, learning_rate=1e-3),
+        seed=seed,
+    )
+
+
+TRAINING = {
+    "unrolled": Settings(**COMMON, steps=1100, learning_rate=5e-3, phases=(7, 11, 15), penalty_weight=0.03),
+    "round-1": persistent(300, restart=0.6, seed=1),
+    "round-2": persistent(400, restart=0.35, seed=2),
+    "round-3": persistent(300, restart=0.5, seed=3),
+    "round-4": persistent(300, restart=0.4, seed=4, learning_rate=1.5e-3),
+    "equilibrium": persistent(240, restart=0.3, seed=5, learning_rate=1.5e-3, longest_rollout=80),
+    "dncn": Settings(**COMMON, steps=2640, learning_rate=1e-3),
 }
-STARTS_FROM = {"equilibrium": "unrolled"}
-"""The equilibrium model goes on from the unrolled one: 1400 steps in all, as many as DnCn takes."""
+STARTS_FROM = dict(pairwise(("equilibrium", "round-4", "round-3", "round-2", "round-1", "unrolled")))
+"""The equilibrium model goes on from the unrolled one: 2640 steps in all, as many as DnCn takes."""
 
 
 def domain(name: str, folder: Path) -> Domain:

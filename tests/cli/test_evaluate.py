@@ -75,6 +75,12 @@ def test_an_adapter(place: Path, command: Command, tmp_path: Path) -> None:
     code, _, error = command("evaluate", place / "crops.h5", *models, "--out", out)
     assert code == 1
     assert "is not empty" in error
+    code, _, error = command("evaluate", place / "crops.h5", *models, "--out", out / "slice-000.png")
+    assert code == 1
+    assert "slice-000.png is a file" in error
+    code, _, _ = command("evaluate", place / "crops.h5", "--adapter", place / "none", "--out", place / "nothing")
+    assert code == 1
+    assert not (place / "nothing").exists()
     again = evaluated(command, place / "crops.h5", *models, "--ratio", 0.4, "--seed", 3, "--out", out, "--force")
     assert again["scores"] == result["scores"]
 

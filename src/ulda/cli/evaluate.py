@@ -57,8 +57,9 @@ def evaluate(
 
     Differences are paired; their 95 % intervals are by subject. The last line is the verdict.
     """
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+    if out is not None and out.exists():
+        if not out.is_dir():
+            raise UldaError(f"{out} is a file; the results go into a folder, so choose another name")
         if any(out.iterdir()) and not force:
             raise UldaError(f"the folder {out} is not empty; choose another one or pass --force to write into it")
     with progress_bar("evaluating") as advance:
@@ -92,6 +93,7 @@ def evaluate(
                 "seconds": time.perf_counter() - start,
             }
             if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
                 _save_comparison(assessment, network, chosen, result, out, force)
     result |= assessment.as_dict()
     if out is not None:
