@@ -53,9 +53,7 @@ MASK = cartesian_mask(SIDE, RATIO)
 COMMON: dict[str, Any] = {"batch_size": 2, "warm_up": 0.1, "validate_every": 100, "checkpoint_every": 25}
 
 
-def persistent(
-    steps: int, restart: float, seed: int, learning_rate: float = 2e-3, longest_rollout: int = 60
-) -> Settings:
+def persistent(steps: int, restart: float, seed: int, learning_rate: float = 2e-3) -> Settings:
     """Return a round with persistent iterates, which makes the solution good and not only the T-th iterate."""
     return Settings(
         **COMMON,
@@ -64,7 +62,7 @@ def persistent(
         lower_level="equilibrium",
         chains_after=0.0,
         restart=restart,
-        longest_rollout=longest_rollout,
+        longest_rollout=60,
         penalty_weight=0.1,
         seed=seed,
     )
@@ -76,11 +74,11 @@ TRAINING = {
     "round-2": persistent(400, restart=0.35, seed=2),
     "round-3": persistent(300, restart=0.5, seed=3),
     "round-4": persistent(300, restart=0.4, seed=4, learning_rate=1.5e-3),
-    "equilibrium": persistent(240, restart=0.3, seed=5, learning_rate=1.5e-3, longest_rollout=80),
-    "dncn": Settings(**COMMON, steps=2640, learning_rate=1e-3),
+    "equilibrium": persistent(250, restart=0.35, seed=6, learning_rate=5e-4),
+    "dncn": Settings(**COMMON, steps=2650, learning_rate=1e-3),
 }
 STARTS_FROM = dict(pairwise(("equilibrium", "round-4", "round-3", "round-2", "round-1", "unrolled")))
-"""The equilibrium model goes on from the unrolled one: 2640 steps in all, as many as DnCn takes."""
+"""The rounds go on from the unrolled model: 2650 steps in all, as many as DnCn takes."""
 
 
 def domain(name: str, folder: Path) -> Domain:

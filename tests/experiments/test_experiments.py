@@ -277,3 +277,31 @@ def test_what_does_not_exist_is_named(tmp_path: Path, data: Path) -> None:
 def test_a_wrong_time(text: str) -> None:
     with pytest.raises(UldaError, match=f"'{text}' is not a time"):
         parse_time(text)
+
+
+def test_a_training_is_taken_over(tmp_path: Path, data: Path) -> None:
+    sizes = TINY["variants"][1]["sizes"]
+    narrow = {"label": "narrow", "method": "ulda", "sizes": sizes | {"adapt_only": "steps"}, "trained_as": "ulda"}
+    one = runner(tmp_path, data, variants=[*TINY["variants"], narrow])
+    cells = {cell.key: cell for cell in cells_of(one.experiment, one.data.scale)}
+    assert "train-narrow" not in cells
+    assert cells["adapt-narrow-hip-2-0"].needs == "train-ulda"
+    one.run(cells["train-ulda"])
+    found = {key: one.run(cells[key]) for key in ("adapt-ulda-hip-0-0", "adapt-narrow-hip-0-0", "adapt-narrow-hip-2-0")}
+    unadapted = [found[f"adapt-{name}-hip-0-0"]["results"]["hip"]["psnr"] for name in ("ulda", "narrow")]
+    assert unadapted[0] == unadapted[1]
+    assert found["adapt-narrow-hip-2-0"]["n_adapted"] < found["adapt-ulda-hip-0-0"]["n_adapted"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trained_as": "dncn"}, "which has none of that method"),
+        ({"trained_as": "nobody"}, "which has none of that method"),
+        ({"trained_as": "ulda", "train": {"clip": 2.0}}, "no settings or measures of its own"),
+    ],
+)
+def test_a_training_that_cannot_be_taken_over(changes: dict[str, Any], message: str) -> None:
+    variants = [*TINY["variants"], {"label": "narrow", "method": "ulda"} | changes]
+    with pytest.raises(ValueError, match=message):
+        Experiment.model_validate(TINY | {"variants": variants})

@@ -33,6 +33,8 @@ class Cell:
         The number of target slices, 0 for none: the method as the sources made it; and which draw of them.
     compare_with
         The variant whose training a training is compared with; empty for none.
+    trained_as
+        The variant whose training an adaptation goes on from; empty for its own.
     """
 
     kind: Kind
@@ -41,6 +43,7 @@ class Cell:
     size: int = 0
     draw: int = 0
     compare_with: str = ""
+    trained_as: str = ""
 
     @property
     def key(self) -> str:
@@ -55,7 +58,7 @@ class Cell:
     def needs(self) -> str | None:
         """The key of the cell that must be done before; None without one."""
         if self.kind == "adapt":
-            return f"train-{self.method}"
+            return f"train-{self.trained_as or self.method}"
         return f"train-{self.compare_with}" if self.compare_with else None
 
 
@@ -66,21 +69,22 @@ def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
 
 def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:
     learned = [variant for variant in experiment.variants if variant.is_learned]
-    transferred = [variant.name for variant in learned if variant.transfer]
+    transferred = [variant for variant in learned if variant.transfer]
     targets = [entry.name for entry in experiment.targets]
     for variant in experiment.variants:
         if not variant.is_learned:
             for entry in (*experiment.sources, *experiment.targets):
                 yield Cell("classical", variant.name, entry.name)
     for variant in learned:
-        yield Cell("train", variant.name, compare_with=variant.compare_with)
+        if not variant.trained_as:
+            yield Cell("train", variant.name, compare_with=variant.compare_with)
     for draw in range(scale.draws):
         for size in (UNADAPTED_SIZE, *scale.sizes):
             if size == UNADAPTED_SIZE and draw > 0:
                 continue
-            for method in transferred:
+            for variant in transferred:
                 for target in targets:
-                    yield Cell("adapt", method, target, size, draw)
+                    yield Cell("adapt", variant.name, target, size, draw, trained_as=variant.trained_as)
 
 
 def write_cell(folder: Path, cell: Cell, found: dict[str, Any]) -> None:

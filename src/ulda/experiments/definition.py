@@ -66,6 +66,8 @@ class Variant(BaseModel):
         What is measured beside the scores; see `ulda.experiments.measures`.
     compare_with
         The variant whose features ``similarity`` compares with those of this one; it is trained before.
+    trained_as
+        The variant whose training it takes over, of the same method: only the adaptation differs.
     """
 
     model_config = STRICT
@@ -78,6 +80,7 @@ class Variant(BaseModel):
     transfer: bool = True
     measure: tuple[Measure, ...] = ()
     compare_with: str = ""
+    trained_as: str = ""
 
     @property
     def name(self) -> str:
@@ -183,6 +186,21 @@ class Experiment(BaseModel):
                 raise ValueError(f"{variant.name} needs both, the measure similarity and compare_with, or neither")
             if variant.compare_with and variant.compare_with not in set(learned) - {variant.name}:
                 raise ValueError(f"{variant.name} is compared with {variant.compare_with}, which is no other variant")
+        return self
+
+    @model_validator(mode="after")
+    def _trainings_can_be_taken_over(self) -> Experiment:
+        learned = {variant.name: variant for variant in self.variants if variant.is_learned}
+        for variant in self.variants:
+            if not variant.trained_as:
+                continue
+            other = learned.get(variant.trained_as)
+            if other is None or other.trained_as or other.method != variant.method:
+                raise ValueError(
+                    f"{variant.name} takes over the training of {variant.trained_as}, which has none of that method"
+                )
+            if variant.train or variant.measure or not variant.transfer:
+                raise ValueError(f"{variant.name} takes over a training, so it has no settings or measures of its own")
         return self
 
     def variant(self, name: str) -> Variant:

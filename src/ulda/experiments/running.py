@@ -119,7 +119,7 @@ class Runner:
             self.experiment.variant(cell.method),
             self.experiment.domain(cell.domain),
         )
-        model = load_method(self._model_folder(cell.method))
+        model = self._trained(variant)
         found: dict[str, Any] = {}
         if cell.size == UNADAPTED_SIZE:
             model.add_domain(entry.name)
@@ -141,6 +141,15 @@ class Runner:
             test = self._test(cell, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
             found |= self._measure(variant, model, [entry])
         return _counts(model) | found | {"results": {entry.name: test}}
+
+    def _trained(self, variant: Variant) -> TrainableMethod:
+        """Return the model of a variant as the sources made it."""
+        model = load_method(self._model_folder(variant.trained_as or variant.name))
+        if not variant.trained_as:
+            return model
+        own = method_class(variant.method)(sources=model.sources, **variant.sizes)
+        own.load_state_dict(model.state_dict())
+        return own.eval()
 
     def _classical(self, cell: Cell, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
         method = CLASSICAL[self.experiment.variant(cell.method).method]()
