@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ulda.experiments.cells import cells_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName
 from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import rows_of_measures
+from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import formatted, rows_of
 from ulda.experiments.verdict import sentences
 
@@ -48,8 +50,20 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; {draws}. "
-        f"Test slices: {'; '.join(sorted(tested))}. {len(cells)} cells, {hours:.1f} h of one core."
+        f"Test slices: {'; '.join(sorted(tested))}. {_done(experiment, scale, cells)}, {hours:.1f} h of one core."
     )
+
+
+def _done(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> str:
+    """Return how many cells were run, and which methods are missing."""
+    wanted = cells_of(experiment, scale)
+    done = sum(cell.key in cells for cell in wanted)
+    if done == len(wanted):
+        return f"{done} cells"
+    titles, found = variant_titles(experiment), {entry["cell"]["method"] for entry in cells.values()}
+    missing = [titles[variant.name] for variant in experiment.variants if variant.name not in found]
+    of_whom = f" (nothing of {', '.join(missing)} yet)" if missing else ""
+    return f"{done} of {len(wanted)} cells were run{of_whom}"
 
 
 def _seconds(entry: dict[str, Any]) -> float:
