@@ -6,6 +6,7 @@ alike, so that no two methods share a marker, a dash or a hatch.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#0
 
 GREYS = ("#BBBBBB", "#EEEEEE", "#777777")
 """For the methods without training."""
+
+_LETTERS_PER_INCH = 12.5  # of the title, on average, so that its lines are not wider than the figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d", "8")
 HATCHES = ("", "//", "\\\\", "xx", "..", "--", "||", "++", "oo", "OO", "**", "/.", "\\.", "-.")
@@ -137,7 +140,10 @@ def new_figure(width: float, height: float, title: str, subtitle: str = "", *, p
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad, wspace=0, hspace=0))
-    figure.suptitle(literal("\n".join(filter(None, (title, subtitle)))))
+    lines = [line for text in (title, subtitle) for line in text.splitlines()]
+    wrapped = [part for line in lines for part in textwrap.wrap(line, int(_LETTERS_PER_INCH * width))]
+    figure.suptitle(literal("\n".join(wrapped)))
+    figure.set_label(title)
     return figure
 
 
@@ -188,6 +194,6 @@ def literal(text: str) -> str:
 def save(figure: Figure, path: Path, format_: Format) -> None:
     """Write a figure; the same figure gives the same bytes."""
     unstable: dict[Format, list[str]] = {"svg": ["Date"], "pdf": ["CreationDate", "ModDate", "Producer"]}
-    metadata = {"Creator": "ulda", "Title": figure.get_suptitle().splitlines()[0].replace(r"\$", "$")}
+    metadata = {"Creator": "ulda", "Title": figure.get_label()}
     with atomic_output(path, overwrite=True) as temporary:
         figure.savefig(temporary, format=format_, metadata=metadata | dict.fromkeys(unstable[format_]))
