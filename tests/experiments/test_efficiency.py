@@ -30,7 +30,7 @@ FOUND: dict[Cell, dict[str, Any]] = {
     Cell("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
     Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=23448, n_adapted=4668),
     Cell("adapt", "ulda", "hip"): {"peak_memory_mb": None, "results": {"hip": {"seconds_per_slice": 0.2}}},
-    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2),
+    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2, n_adapted=9366),
     Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2),
 }
 
@@ -53,7 +53,7 @@ def test_the_costs_are_read_from_the_cells() -> None:
             "peak memory (MB)",
         ],
         ["zero-filling", "", "", "", "", "", "0.5000", "90"],
-        ["U-LDA", "23448", "4668", "100.0", "11.5", "", "0.2000", "700"],
+        ["U-LDA", "23448", "9366", "100.0", "11.5", "", "0.2000", "700"],
         ["DnCn", "", "", "", "", "", "", ""],
     ]
 
@@ -64,7 +64,7 @@ def test_the_command(tmp_path: Path) -> None:
     for one, found in FOUND.items():
         write_cell(tmp_path / "run" / "cells", one, found)
     arguments = ["experiment", "efficiency", str(file), "--folder", str(tmp_path / "run")]
-    assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23448 | 4668 | 100.0 |")
-    assert "U-LDA,23448,4668" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output
+    assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23448 | 9366 | 100.0 |")
+    assert "U-LDA,23448,9366" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output
     missing = CliRunner().invoke(app, [*arguments[:-1], str(tmp_path / "nowhere")])
     assert "there are no results of costs" in str(missing.exception)

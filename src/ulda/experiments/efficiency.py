@@ -43,13 +43,16 @@ def rows_of_efficiency(
     for variant in experiment.variants:
         own = [entry for entry in cells.values() if entry["cell"]["method"] == variant.name]
         trained = [entry for entry in own if entry["cell"]["kind"] == "train"]
+        # an adaptation knows what it adapted; a training knows it only of its day
+        counted = [entry for entry in own if entry["cell"]["kind"] == "adapt" and "n_adapted" in entry] or trained
         adapted = [[entry for entry in own if _is_adaptation(entry, size)] for size in sizes]
         tests = [result["seconds_per_slice"] for entry in own for result in entry["results"].values()]
         memory = [entry["peak_memory_mb"] for entry in own if entry.get("peak_memory_mb") is not None]
         rows.append(
             [
                 titles[variant.name],
-                *(str(trained[0][name]) if trained else "" for name in ("n_parameters", "n_adapted")),
+                str(trained[0]["n_parameters"]) if trained else "",
+                str(counted[0]["n_adapted"]) if counted else "",
                 _mean_seconds(trained, 1),
                 *(_mean_seconds(entries, 1) for entries in adapted),
                 f"{sum(tests) / len(tests):.4f}" if tests else "",
