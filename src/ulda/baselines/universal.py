@@ -15,7 +15,7 @@ from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture
+from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
 from ulda.training.settings import Settings
 
 Adapted = Literal["layer, adapter and steps", "adapter and steps", "steps"]
@@ -97,8 +97,7 @@ class UniversalLDA(ULDA, TrainableMethod):
 
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: those of the domain, or its step sizes alone."""
-        learning = ("steps",) if self.adapt_only == "steps" else OF_A_DOMAIN
-        return parameter.startswith(tuple(f"{part}.{domain}." for part in learning))
+        return belongs_to(parameter, domain, ("steps",) if self.adapt_only == "steps" else OF_A_DOMAIN)
 
     @classmethod
     def _described(cls, facts: dict[str, Any]) -> Self:

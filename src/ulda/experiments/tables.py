@@ -16,6 +16,7 @@ from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
 
 Format = Literal["md", "tex", "csv"]
+Score = Literal["psnr", "ssim"]
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
     }
 
 
-def difference(entries: dict[Key, Entry], first: Key, second: Key) -> PairedDifference | None:
+def difference(entries: dict[Key, Entry], first: Key, second: Key, score: Score = "psnr") -> PairedDifference | None:
     """Compare two entries slice by slice, draws averaged; None where one is missing."""
     if first not in entries or second not in entries:
         return None
     a, b = entries[first], entries[second]
-    return paired_difference(a.psnr.mean(0), b.psnr.mean(0), a.subjects)
+    return paired_difference(getattr(a, score).mean(0), getattr(b, score).mean(0), a.subjects)
 
 
 def rows_of(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from ulda.evaluation.paired import PairedDifference, paired_difference
+from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
-from ulda.experiments.tables import Entry, Key, collect
+from ulda.experiments.tables import Entry, Key, Score, collect, difference
 
-Score = Literal["psnr", "ssim"]
 SCORES: tuple[Score, ...] = ("psnr", "ssim")
 _UNITS = {"psnr": " dB", "ssim": ""}
 _DIGITS = {"psnr": 2, "ssim": 4}
@@ -81,17 +80,16 @@ def _standing(
     experiment: Experiment, entries: dict[Key, Entry], target: str, score: Score, pair: tuple[int, int]
 ) -> Standing | None:
     size, other_size = pair
-    ours = entries.get((experiment.reference, target, size))
     others = {
         variant.name: entries[variant.name, target, other_size]
         for variant in experiment.variants
         if variant.name != experiment.reference and (variant.name, target, other_size) in entries
     }
-    if ours is None or not others:
+    if not others:
         return None
     best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
-    difference = paired_difference(getattr(ours, score).mean(0), getattr(others[best], score).mean(0), ours.subjects)
-    return Standing(target, score, size, other_size, best, difference)
+    found = difference(entries, (experiment.reference, target, size), (best, target, other_size), score)
+    return None if found is None else Standing(target, score, size, other_size, best, found)
 
 
 def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:

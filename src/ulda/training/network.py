@@ -215,8 +215,7 @@ class ULDA(nn.Module):
 
     def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:
         """Return the regulariser of a domain; it shares the parameters of the model."""
-        adapter = self.adapter(domain)
-        return Regularizer(self.extractor_of(domain), adapter, recompute=recompute)
+        return Regularizer(self.extractor_of(domain), self.adapter(domain), recompute=recompute)
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""
@@ -291,6 +290,11 @@ class ULDA(nn.Module):
         problem = Reconstruction(physics, y, regularizer)
         start = physics.A_adjoint(y) if x0 is None else x0
         return elda(problem, start, options or self.options(domain), callback)
+
+
+def belongs_to(parameter: str, domain: str, parts: Sequence[str] = OF_A_DOMAIN) -> bool:
+    """Tell by its name whether a parameter is in one of the parts that a domain has for itself."""
+    return parameter.startswith(tuple(f"{part}.{domain}." for part in parts))
 
 
 def check_domain_name(name: str) -> None:

@@ -13,7 +13,7 @@ from ulda.physics import Mask
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Best, Progress, Report
 from ulda.training.loop import Task, fit
-from ulda.training.network import OF_A_DOMAIN, ULDA, average_into
+from ulda.training.network import ULDA, average_into, belongs_to
 from ulda.training.settings import Settings
 
 
@@ -75,7 +75,7 @@ def adapt(
         model.give_own_layer(task.domain)
 
     def is_of_domain(name: str) -> bool:
-        return name.startswith(tuple(f"{part}.{task.domain}." for part in OF_A_DOMAIN))
+        return belongs_to(name, task.domain)
 
     task = replace(task, validation_mask=task.validation_mask or task.masks[0])
     history: list[Progress] = []
