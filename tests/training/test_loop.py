@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from ulda.data import demo
 from ulda.errors import UldaError
@@ -16,7 +19,7 @@ from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Progress
-from ulda.training.loop import Task, fit, learning_rate, phases_at
+from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
 
@@ -142,9 +145,40 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     trained(QUICK, tmp_path)
     with pytest.raises(UldaError, match="other settings"):
         trained(QUICK.model_copy(update={"steps": 9}), tmp_path)
+    trained(QUICK, tmp_path)  # the same settings are not
     (tmp_path / "checkpoint.safetensors").write_bytes(b"nothing")
     with pytest.raises(UldaError, match="cannot be read"):
         trained(QUICK, tmp_path)
+
+
+def test_a_checkpoint_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+    trained(QUICK, tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+    del facts["settings"]["fresh"]
+    save_file(load_file(path), path, metadata={"facts": json.dumps(facts)})
+    assert same(trained(QUICK, tmp_path), trained(QUICK))
+
+
+def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
+    settings = read_settings(CHAINED | {"chains": 1, "fresh": 0.5, "restart": 0.2, "steps": 200})
+    kept = {0: Batch(0, (0,), 0, torch.zeros(1, 48, 48))}
+    drawn = [draw([task()], settings, step, kept) for step in range(200)]
+    fresh = [batch for batch in drawn if not batch.is_kept]
+    restarted = [batch for batch in drawn if batch.is_kept and batch.start is None]
+    assert all(batch.start is None and batch.rollout == 0 for batch in fresh)
+    assert 70 < len(fresh) < 130
+    assert 5 < len(restarted) < 40
+    # the kept batch is the same before and after a fresh step
+    checkpoints = []
+    for steps in (1, 2):
+        always_fresh = settings.model_copy(update={"fresh": 0.999, "checkpoint_every": 1, "steps": steps})
+        trained(always_fresh, tmp_path / str(steps))
+        checkpoints.append(load_file(tmp_path / str(steps) / "checkpoint.safetensors"))
+    chains = [{n: t for n, t in tensors.items() if n.startswith("extra/chain/")} for tensors in checkpoints]
+    assert len(chains[0]) == 1
+    assert torch.equal(*(next(iter(chain.values())) for chain in chains))
 
 
 def test_adaptation_leaves_everything_else_bit_identical() -> None:

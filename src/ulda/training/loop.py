@@ -27,7 +27,7 @@ from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
 from ulda.training.network import OWN_RATES, ULDA
-from ulda.training.settings import Settings
+from ulda.training.settings import Settings, read_settings
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class _Run:
             group["lr"] = rate * group["factor"]
         self.is_whole = False
         self.optimiser.step()
-        if self.settings.lower_level == "equilibrium":
+        if self.settings.lower_level == "equilibrium" and batch.is_kept:
             self.chains[self.step % self.settings.chains] = replace(batch, start=x)
         self.step += 1
         self.losses.append(loss)
@@ -238,7 +238,7 @@ class _Run:
 
     def _restore(self) -> None:
         facts, extra = load_checkpoint(self.checkpoint, self.model, self.optimiser)
-        if facts["settings"] != self.settings.model_dump(mode="json"):
+        if read_settings(facts["settings"]) != self.settings:
             raise UldaError(f"{self.checkpoint.name} was written with other settings; remove it to start anew")
         if facts.get("origin") != self.origin:
             raise UldaError(f"{self.checkpoint.name} was written for another model or data; remove it to start anew")
@@ -286,6 +286,8 @@ class Batch:
         Where the phases start; None for zero-filling.
     rollout
         Phases without gradient before the differentiated ones.
+    is_kept
+        Whether a later step may go on where this one ends.
     """
 
     task: int
@@ -293,6 +295,7 @@ class Batch:
     mask: int
     start: Tensor | None = None
     rollout: int = 0
+    is_kept: bool = True
 
 
 def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int, Batch]) -> Batch:
@@ -304,11 +307,15 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     mask = int(torch.randint(len(tasks[number].masks), (1,), generator=generator))
     restarts = bool(torch.rand(1, generator=generator) < settings.restart)
     rollout = int(torch.randint(settings.longest_rollout + 1, (1,), generator=generator))
+    is_fresh = bool(torch.rand(1, generator=generator) < settings.fresh)
+    batch = Batch(number, tuple(index.tolist()), mask)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
-    if persists and chain is not None and not restarts:
-        return replace(chain, rollout=rollout)
-    return Batch(number, tuple(index.tolist()), mask)
+    if chain is None or not persists:
+        return batch
+    if is_fresh:
+        return replace(batch, is_kept=False)
+    return batch if restarts else replace(chain, rollout=rollout)
 
 
 def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:

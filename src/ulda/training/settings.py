@@ -49,6 +49,10 @@ class Settings(BaseModel):
         For ``equilibrium``: how many batches are kept; the steps visit them in turn.
     restart
         For ``equilibrium``: the probability that a visited batch is replaced by a new one, from zero-filling.
+    fresh
+        For ``equilibrium``: the probability of a step that trains the T-th iterate of a new batch, from zero-filling,
+        and leaves the kept batches as they are. It weighs the T-th iterate against the solution without shortening
+        the way that the kept batches go.
     continued_phases
         For ``equilibrium``: the differentiated phases of a step that goes on with a batch.
     longest_rollout
@@ -81,6 +85,7 @@ class Settings(BaseModel):
     chains_after: float = Field(0.6, ge=0, le=1)
     chains: int = Field(8, ge=1)
     restart: float = Field(0.3, gt=0, le=1)
+    fresh: float = Field(0.0, ge=0, lt=1)
     continued_phases: int = Field(8, ge=1)
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
