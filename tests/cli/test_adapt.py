@@ -44,6 +44,10 @@ def test_an_adapter_is_made_and_its_gain_told(folder: Path, command: Command, tm
     )
     assert json.loads(output)["augment"] is True
     assert json.loads((out / "adapter.json").read_text())["augment"] is True
+    into_base = ["adapt", "--base", folder / "base", *arguments, "--out", folder / "base", "--force"]
+    code, _, errors = command(*into_base)
+    assert code == 1
+    assert "holds the files of another model, and this makes an adapter" in errors
 
 
 def test_an_interrupted_adaptation_resumes_to_the_same_bytes(folder: Path, command: Command, tmp_path: Path) -> None:

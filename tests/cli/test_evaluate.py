@@ -43,6 +43,14 @@ def evaluated(command: Command, *arguments: object) -> dict[str, Any]:
     return result
 
 
+def test_a_smooth_phase(place: Path, command: Command, tmp_path: Path) -> None:
+    magnitude = next(iter(demo("knee").images()))[40:72, 40:72].abs().numpy()
+    np.save(tmp_path / "slice.npy", magnitude)
+    arguments = tmp_path / "slice.npy", "--model", place / "base", "--ratio", 0.4, "--iterations", 1
+    results = [evaluated(command, *arguments, *more) for more in ((), ("--phase-seed", 1), ("--phase-seed", 2))]
+    assert len({result["data"] for result in results}) == 3
+
+
 def test_an_adapter(place: Path, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
     models = "--model", place / "base", "--adapter", place / "knee"

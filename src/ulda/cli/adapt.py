@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ulda.cli.data import parse_size
+from ulda.cli.data import PhaseSeedOption, SizeOption, parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
@@ -37,10 +37,8 @@ def adapt(
     mask: Annotated[Path | None, typer.Option(help="A file with the mask, instead of --ratio.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="The most gradient steps to take.")] = None,
-    size: Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")] = "",
-    phase_seed: Annotated[
-        int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
-    ] = None,
+    size: SizeOption = "",
+    phase_seed: PhaseSeedOption = None,
     name: Annotated[str | None, typer.Option(help="The adapter's domain; by default that of the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the adaptation in the folder.")] = False,
     threads: ThreadsOption = None,
@@ -101,6 +99,10 @@ def _adaptation(base: str, method: str | None, out: Path, *, augment: bool) -> C
     if method is not None and method_class(method).name != (held or "ulda"):
         wanted = method_class(method).title
         raise UldaError(f"{base} holds a {title}, not a {wanted}; name the folder of a trained {wanted} with --base")
+    other = "model" if held is None else "adapter"
+    if any(out.glob(f"{other}.*")):
+        made = "an adapter" if held is None else "a model"
+        raise UldaError(f"{out} holds the files of another {other}, and this makes {made}; choose another --out")
     if held is None:
         return partial(adaptation.adapt, load_base(folder), augment=augment)
     if augment:

@@ -37,6 +37,10 @@ class NormalisationName(StrEnum):
 MAX_SIDE = 8192
 """No slice is larger; a typing error of a few digits would fill the memory."""
 
+SizeOption = Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")]
+PhaseSeedOption = Annotated[
+    int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
+]
 KindOption = Annotated[KindName, typer.Option("--kind", help="What arrays without metadata hold.")]
 
 
@@ -44,14 +48,12 @@ KindOption = Annotated[KindName, typer.Option("--kind", help="What arrays withou
 def import_(
     sources: Annotated[list[Path], typer.Argument(metavar="SRC...", help="Files or folders of any known format.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The domain file to write.")],
-    size: Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")] = "",
+    size: SizeOption = "",
     kind: KindOption = KindName.auto,
     normalise: Annotated[
         NormalisationName, typer.Option(help="Whose peak every slice is divided by.")
     ] = NormalisationName.slice,
-    phase_seed: Annotated[
-        int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
-    ] = None,
+    phase_seed: PhaseSeedOption = None,
     name: Annotated[str, typer.Option(help="The domain's name; by default that of the output file.")] = "",
     subject: Annotated[str | None, typer.Option(help="Label all slices with this subject.")] = None,
     contrast: Annotated[str | None, typer.Option(help="Label all slices with this contrast.")] = None,

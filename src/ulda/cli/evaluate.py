@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ulda.cli.data import parse_size
+from ulda.cli.data import PhaseSeedOption, SizeOption, parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, to_json
 from ulda.cli.report import provenance
 from ulda.errors import UldaError
@@ -46,7 +46,8 @@ def evaluate(
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Number of phases; by default as many as the model was trained with.")
     ] = None,
-    size: Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")] = "",
+    size: SizeOption = "",
+    phase_seed: PhaseSeedOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for numbers (JSON, CSV) and pictures.")
     ] = None,
@@ -76,7 +77,7 @@ def evaluate(
         others = _load_others(against or [])
         if ratio is None and mask is None:
             ratio = DEFAULT_RATIO
-        with opened(data, size=parse_size(size), progress=advance) as domain:
+        with opened(data, size=parse_size(size), phase_seed=phase_seed, progress=advance) as domain:
             chosen, notes = _choose(domain, split)
             notes += check_unseen(chosen, *_model_facts(model, adapter))
             for name, other in others.items():
