@@ -232,7 +232,9 @@ def test_the_schedules() -> None:
     assert rates[-1] == pytest.approx(0.01)
     model = ULDA(SMALL)
     assert [phases_at(model, settings, step) for step in (0, 33, 34, 67, 68, 100)] == [3, 3, 5, 5, 7, 7]
-    assert phases_at(model, Settings(), 0) == 3
+    model = ULDA(Architecture(width=1, phases=15))
+    assert [phases_at(model, Settings(steps=3), step) for step in range(3)] == [7, 11, 15]
+    assert [phases_at(model, Settings(steps=3, phases=()), step) for step in range(3)] == [15, 15, 15]
 
 
 def test_artificial_masks_share_the_centre_and_nothing_else() -> None:

@@ -23,7 +23,7 @@ from ulda.training.files import METHOD_FORMAT, VERSION, read_facts, restore_tens
 from ulda.training.history import Progress, Report, total_seconds
 from ulda.training.loop import Batch, Task, fit
 from ulda.training.runs import BUDGET_NAME
-from ulda.training.settings import Settings
+from ulda.training.settings import IN_ADAPTATIONS, Settings
 from ulda.training.supervised import supervised_loss
 
 _TIMED_STEPS = 6
@@ -207,7 +207,7 @@ class TrainableMethod(nn.Module, Method):
             raise UldaError(f"{task.domain} is a source of this {self.title}; give the new domain another name")
         self.look_at(task)
         self.add_domain(task.domain)
-        given = {**self.adaptation_defaults, **(changes or {}), "seed": seed}
+        given = {**IN_ADAPTATIONS, **self.adaptation_defaults, **(changes or {}), "seed": seed}
         if budget.steps is None:
             raise UldaError("an adaptation is given its number of steps")
         given.setdefault("validate_every", max(1, budget.steps // 8))

@@ -18,7 +18,7 @@ from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, mean_psnr, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED
-from ulda.training.settings import Settings
+from ulda.training.settings import IN_ADAPTATIONS, Settings
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
 
@@ -94,8 +94,7 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
         steps=steps,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
         learning_rate=5e-3,
-        warm_up=0.1,
-        lower_level="unrolled",
+        **IN_ADAPTATIONS,
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
         patience=8,

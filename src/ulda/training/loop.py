@@ -378,6 +378,6 @@ def rate_factor(name: str, settings: Settings) -> float:
 
 def phases_at(model: ULDA, settings: Settings, step: int) -> int:
     """Return the number of phases of a step."""
-    if not settings.phases:
-        return model.architecture.phases
-    return settings.phases[min(step * len(settings.phases) // settings.steps, len(settings.phases) - 1)]
+    n = model.architecture.phases
+    phases = (max(1, n // 2), max(1, 3 * n // 4), n) if settings.phases is None else settings.phases or (n,)
+    return phases[min(step * len(phases) // settings.steps, len(phases) - 1)]
