@@ -92,7 +92,7 @@ def test_inner_steps_move_the_shared_weights_and_outer_steps_one_w() -> None:
     def keep(_: Progress) -> None:
         states.append(weights(model))
 
-    model.fit(tasks, Budget.of_steps(9, slices=18), seed=1, report=keep)
+    model.fit(tasks, Budget.of_steps(9, slices=18), seed=1, report=keep, changes={"phases": ()})
     assert set(drawn[2::3]) == set(SOURCES)
     shared = {name for name in states[0] if not name.startswith("task_weights.")}
     for step, (before, after) in enumerate(pairwise(states)):
@@ -105,7 +105,7 @@ def test_a_cycle_is_two_optimisers_in_turns() -> None:
 
     Without the penalty of the solver and the SSIM the loss is the mean squared error of the forward pass.
     """
-    changes = {"penalty_weight": 0.0, "ssim_weight": 0.0, "learning_rate": 2e-3, "adapter_rate": 0.01}
+    changes = {"phases": (), "penalty_weight": 0.0, "ssim_weight": 0.0, "learning_rate": 2e-3, "adapter_rate": 0.01}
     model, other = (Meta(sources=["brain"], inner_steps=2, **SMALL) for _ in range(2))
     data = task("brain")
     model.fit([data], Budget.of_steps(6, slices=12), seed=3, changes=changes)
@@ -138,7 +138,7 @@ def test_the_gradient_of_an_outer_step_by_finite_differences() -> None:
     """Of the loss on the held-out slices, in double precision; the smoothing eps is a constant, as in all training."""
     model, data = Meta(sources=SOURCES, **SMALL | {"phases": 2}).double(), task("brain", n=10)
     data = replace(data, images=data.images.to(torch.complex128))
-    settings = Settings(penalty_weight=0.0)
+    settings = Settings(phases=(), penalty_weight=0.0)
     set_w(model, brain=0.4)
     value, _ = model.loss(data, Batch(0, (0, 1, 4, 9), 0), settings, step=5)
     value.backward()

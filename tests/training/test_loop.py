@@ -19,7 +19,7 @@ from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Progress
-from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at
+from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, step_loss
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
 
@@ -179,6 +179,24 @@ def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
     chains = [{n: t for n, t in tensors.items() if n.startswith("extra/chain/")} for tensors in checkpoints]
     assert len(chains[0]) == 1
     assert torch.equal(*(next(iter(chain.values())) for chain in chains))
+
+
+def test_failing_proposals_cost_nothing_in_kept_batches() -> None:
+    model, one = ULDA(SMALL, ["knee"]), task()
+    for name, parameter in model.named_parameters():
+        if name.startswith("steps."):
+            parameter.data.add_(3.0)  # so long that proposals fail
+    chained = read_settings(CHAINED)
+    batches = [Batch(0, (0, 1), 0), Batch(0, (0, 1), 0, one.images[:2])]
+    losses = [
+        [
+            float(step_loss(model, one, batch, chained.model_copy(update={"penalty_weight": w}), 0)[0].detach())
+            for w in (0, 1)
+        ]
+        for batch in batches
+    ]
+    assert losses[0][0] < losses[0][1]
+    assert losses[1][0] == losses[1][1]
 
 
 def test_adaptation_leaves_everything_else_bit_identical() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -18,6 +18,64 @@ from ulda.training.settings import Settings
 
 _COMPARED_SLICES = 8
 """On so many training slices of a new domain the nets of the sources are compared, at most."""
+
+
+@dataclass(frozen=True)
+class LDASizes:
+    """The sizes of a net of LDA or Meta; all of them stand in the files of models.
+
+    Attributes
+    ----------
+    width
+        Complex channels of every convolution.
+    depth
+        Number of convolutions, at least 2.
+    kernel_size
+        The odd side of the kernels.
+    delta
+        Width of the smoothed ReLU.
+    phases
+        Iterations of the solver.
+    weight, eps_ratio, spectral_steps
+        As `adapter_weight`, `eps_ratio` and `spectral_steps` of `ulda.training.Architecture`.
+    """
+
+    width: int = 16
+    depth: int = 4
+    kernel_size: int = 3
+    delta: float = 0.1
+    phases: int = 15
+    weight: float = 0.003
+    eps_ratio: float = 0.1
+    spectral_steps: bool = True
+
+    def __post_init__(self) -> None:
+        if self.depth < 2:
+            message = "LDA needs at least 2 convolutions, the last one without activation, but its depth is"
+            raise UldaError(f"{message} {self.depth}")
+        if self.phases < 1:
+            raise UldaError(f"LDA needs at least 1 phase, but it is asked for {self.phases}")
+
+    def architecture(self, weight_factor: float = 1) -> Architecture:
+        """Return the sizes as those of U-LDA: the last convolution, which is linear, has the part of the adapter.
+
+        Examples
+        --------
+        >>> LDASizes(depth=4).architecture().depth
+        3
+        """
+        return Architecture(
+            width=self.width,
+            depth=self.depth - 1,
+            kernel_size=self.kernel_size,
+            delta=self.delta,
+            phases=self.phases,
+            shared_steps=False,
+            adapter_weight=weight_factor * self.weight,
+            eps_ratio=self.eps_ratio,
+            tied_steps=False,
+            spectral_steps=self.spectral_steps,
+        )
 
 
 class LDA(TrainableMethod):
@@ -35,22 +93,12 @@ class LDA(TrainableMethod):
 
     Parameters
     ----------
-    width
-        Complex channels of every convolution.
-    depth
-        Number of convolutions, at least 2.
-    kernel_size
-        The odd side of the kernels.
-    delta
-        Width of the smoothed ReLU.
-    phases
-        Iterations of the solver.
-    weight, eps_ratio, spectral_steps
-        As `adapter_weight`, `eps_ratio` and `spectral_steps` of `ulda.training.Architecture`.
     sources
         The source domains; each has a net.
     seed
         Seed of the noise on the start, which is the same for all nets.
+    sizes
+        Those of `LDASizes`.
 
     Attributes
     ----------
@@ -76,30 +124,10 @@ class LDA(TrainableMethod):
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
 
-    def __init__(
-        self,
-        *,
-        width: int = 16,
-        depth: int = 4,
-        kernel_size: int = 3,
-        delta: float = 0.1,
-        phases: int = 15,
-        weight: float = 0.003,
-        eps_ratio: float = 0.1,
-        spectral_steps: bool = True,
-        sources: Sequence[str] = (),
-        seed: int = 0,
-    ) -> None:
-        sizes: dict[str, Any] = {
-            "width": width,
-            "depth": depth,
-            "kernel_size": kernel_size,
-            "delta": delta,
-            "phases": phases,
-        }
-        sizes |= {"weight": weight, "eps_ratio": eps_ratio, "spectral_steps": spectral_steps}
-        super().__init__(sources, sizes)
-        self.architecture, self.seed = lda_architecture(**sizes), seed
+    def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
+        known = LDASizes(**sizes)
+        super().__init__(sources, asdict(known))
+        self.architecture, self.seed = known.architecture(), seed
         self.nearest = self.sources[0] if self.sources else None
         self.nets = nn.ModuleDict({source: self._untrained(source) for source in self.sources})
 
@@ -154,40 +182,3 @@ class LDA(TrainableMethod):
         net = ULDA(self.architecture, [domain], seed=self.seed)
         net.domain = domain
         return net
-
-
-def lda_architecture(
-    width: int,
-    depth: int,
-    kernel_size: int,
-    delta: float,
-    phases: int,
-    weight: float,
-    eps_ratio: float,
-    spectral_steps: bool,
-) -> Architecture:
-    """Return the sizes of a net of `depth` convolutions, the last one linear: it has the part of the adapter.
-
-    The parameters are those of `LDA`. All that a net is built from is given, so that it stands in the files of models.
-
-    Examples
-    --------
-    >>> lda_architecture(16, 4, 3, 0.1, 15, 0.003, 0.1, True).depth
-    3
-    """
-    if depth < 2:
-        raise UldaError(f"LDA needs at least 2 convolutions, the last one without activation, but its depth is {depth}")
-    if phases < 1:
-        raise UldaError(f"LDA needs at least 1 phase, but it is asked for {phases}")
-    return Architecture(
-        width=width,
-        depth=depth - 1,
-        kernel_size=kernel_size,
-        delta=delta,
-        phases=phases,
-        shared_steps=False,
-        adapter_weight=weight,
-        eps_ratio=eps_ratio,
-        tied_steps=False,
-        spectral_steps=spectral_steps,
-    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ulda.baselines.lda import lda_architecture
+from ulda.baselines.lda import LDASizes
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
 from ulda.models import Adapter
@@ -49,14 +49,14 @@ class Meta(ULDA, TrainableMethod):
 
     Parameters
     ----------
-    width, depth, kernel_size, delta, phases, weight, eps_ratio, spectral_steps
-        Of the net; see `ulda.baselines.lda.LDA`.
     inner_steps
         Steps of the shared weights before each step of a ``w_i``.
     sources
         The source domains.
     seed
         Seed of the noise on the start; the start equals that of `LDA` with the same seed.
+    sizes
+        Those of `ulda.baselines.lda.LDASizes`.
 
     Examples
     --------
@@ -78,34 +78,13 @@ class Meta(ULDA, TrainableMethod):
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "adapter_rate": 0.006}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "adapter_rate": 0.006}
 
-    def __init__(
-        self,
-        *,
-        width: int = 16,
-        depth: int = 4,
-        kernel_size: int = 3,
-        delta: float = 0.1,
-        phases: int = 15,
-        weight: float = 0.003,
-        eps_ratio: float = 0.1,
-        spectral_steps: bool = True,
-        inner_steps: int = 5,
-        sources: Sequence[str] = (),
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *, inner_steps: int = 5, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         if inner_steps < 1:
             raise UldaError(f"Meta needs at least 1 inner step, but it is asked for {inner_steps}")
-        sizes: dict[str, Any] = {
-            "width": width,
-            "depth": depth,
-            "kernel_size": kernel_size,
-            "delta": delta,
-            "phases": phases,
-        }
-        sizes |= {"weight": weight, "eps_ratio": eps_ratio, "spectral_steps": spectral_steps}
+        known = LDASizes(**sizes)
         # twice the weight, since that of a task starts as one half
-        super().__init__(lda_architecture(**sizes | {"weight": 2 * weight}), seed=seed)
-        self.sizes = sizes | {"inner_steps": inner_steps}
+        super().__init__(known.architecture(weight_factor=2), seed=seed)
+        self.sizes = asdict(known) | {"inner_steps": inner_steps}
         self.inner_steps = inner_steps
         super().add_domain(SHARED, seed=seed + 1)
         self.task_weights = nn.ModuleDict()
