@@ -114,7 +114,7 @@ def test_gradient_flows_to_every_parameter(name: str) -> None:
     """Over the steps of a training that visits every domain, each parameter is reached by some loss."""
     model = small(name)
     tasks = [knee(source, size=32) for source in SOURCES]
-    settings, reached = Settings(batch_size=2), set()
+    settings, reached = Settings(batch_size=2, phases=()), set()
     for step in range(12):
         model.zero_grad(set_to_none=True)
         batch = draw(tasks, settings, step, {})

@@ -25,7 +25,7 @@ from ulda.training.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
 SOURCES = ("brain", "knee")
-NONE = Settings(batch_size=2, descent="none")
+NONE = Settings(batch_size=2, descent="none", phases=())
 
 
 def task(domain: str) -> Task:

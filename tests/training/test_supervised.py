@@ -15,7 +15,7 @@ from ulda.training.losses import reconstruction_loss
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
 
-SETTINGS = Settings(steps=6, batch_size=2, learning_rate=3e-3, validate_every=3, checkpoint_every=2)
+SETTINGS = Settings(steps=6, batch_size=2, learning_rate=3e-3, phases=(), validate_every=3, checkpoint_every=2)
 
 
 def task() -> Task:
