@@ -66,7 +66,8 @@ class Settings(BaseModel):
         ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken. In
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
     penalty_weight
-        Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
+        Weight in the loss of the failures to descend, relative to what a gradient step as long would gain. A batch that
+        is gone on with has none: close to a stationary point nothing is to gain, and the failures would be all.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
