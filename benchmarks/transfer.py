@@ -59,6 +59,7 @@ def persistent(steps: int, restart: float, seed: int, learning_rate: float = 2e-
         **COMMON,
         steps=steps,
         learning_rate=learning_rate,
+        phases=(),
         lower_level="equilibrium",
         chains_after=0.0,
         restart=restart,

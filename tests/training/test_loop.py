@@ -181,22 +181,21 @@ def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
     assert torch.equal(*(next(iter(chain.values())) for chain in chains))
 
 
-def test_failing_proposals_cost_nothing_in_kept_batches() -> None:
+def test_failing_proposals_cost_nothing_in_kept_batches_if_so_wanted() -> None:
     model, one = ULDA(SMALL, ["knee"]), task()
     for name, parameter in model.named_parameters():
         if name.startswith("steps."):
             parameter.data.add_(3.0)  # so long that proposals fail
-    chained = read_settings(CHAINED)
-    batches = [Batch(0, (0, 1), 0), Batch(0, (0, 1), 0, one.images[:2])]
-    losses = [
-        [
-            float(step_loss(model, one, batch, chained.model_copy(update={"penalty_weight": w}), 0)[0].detach())
-            for w in (0, 1)
-        ]
-        for batch in batches
-    ]
-    assert losses[0][0] < losses[0][1]
-    assert losses[1][0] == losses[1][1]
+
+    def penalty(batch: Batch, **changes: object) -> float:
+        settings = [read_settings(CHAINED | changes | {"penalty_weight": weight}) for weight in (0.0, 1.0)]
+        without, with_it = (float(step_loss(model, one, batch, chosen, 0)[0].detach()) for chosen in settings)
+        return with_it - without
+
+    new, kept = Batch(0, (0, 1), 0), Batch(0, (0, 1), 0, one.images[:2])
+    assert penalty(new) == penalty(new, penalise_kept=False) > 0
+    assert penalty(kept) > 0
+    assert penalty(kept, penalise_kept=False) == 0
 
 
 def test_adaptation_leaves_everything_else_bit_identical() -> None:

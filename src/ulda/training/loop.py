@@ -332,8 +332,7 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
             x0, _ = model.solve(y, physics, task.domain, replace(options, iterations=batch.rollout), x0=x0)
     options = replace(options, safeguard=settings.descent == "acceptance")
     tracked = Reconstruction(physics, y, model.regularizer(task.domain), track_values=True)
-    # the kept batches come close to stationary points, where no proposal gains and the penalty would be all of the loss
-    is_penalised = settings.descent != "none" and not is_continued
+    is_penalised = settings.descent != "none" and (settings.penalise_kept or not is_continued)
     penalty = DescentPenalty(tracked, options.eta2) if is_penalised else None
     x, _ = model.solve(y, physics, task.domain, options, x0=x0, callback=penalty)
     # the loss is measured on slices with peak 1, as the metrics are

@@ -66,8 +66,10 @@ class Settings(BaseModel):
         ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken. In
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
     penalty_weight
-        Weight in the loss of the failures to descend, relative to what a gradient step as long would gain. A batch that
-        is gone on with has none: close to a stationary point nothing is to gain, and the failures would be all.
+        Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
+    penalise_kept
+        For ``equilibrium``: whether failures cost anything in a batch that is gone on with. Close to a stationary point
+        nothing is to gain, and the failures become most of the loss.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -96,6 +98,7 @@ class Settings(BaseModel):
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
     penalty_weight: float = Field(0.03, ge=0)
+    penalise_kept: bool = True
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)
