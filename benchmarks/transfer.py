@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -39,6 +38,7 @@ from ulda.training.adaptation import adapt
 from ulda.training.history import Progress
 from ulda.training.loop import Task, fit
 from ulda.training.network import UNADAPTED
+from ulda.training.runs import peak_memory_mb
 from ulda.training.settings import Settings
 from ulda.training.slices import normalised_images
 from ulda.training.supervised import supervised_loss
@@ -124,7 +124,7 @@ def train(name: str, folder: Path) -> None:
             print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
         cost = {
             "seconds_per_step": (time.time() - start) / (progress.step - first + 1),
-            "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_megabytes": peak_memory_mb(),
         }
         (folder / name / "cost.json").write_text(json.dumps(cost) + "\n")
 
@@ -143,7 +143,7 @@ def adapt_to(target: str, n_slices: int, folder: Path) -> None:
             print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
 
     adaptation = adapt(base, domain(target, folder), slices=n_slices, mask=MASK, folder=place / "run", report=report)
-    adaptation.facts["peak_megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    adaptation.facts["peak_megabytes"] = peak_memory_mb()
     adaptation.save(place, overwrite=True)
     print(adaptation.sentence())
 

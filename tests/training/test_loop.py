@@ -19,7 +19,7 @@ from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Progress
-from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, step_loss
+from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, step_loss, validate
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
 
@@ -80,7 +80,7 @@ trained(QUICK.model_copy(update=changes), Path({folder!r}))
 """
 
 
-@pytest.mark.parametrize("changes", [{}, CHAINED], ids=["unrolled", "equilibrium"])
+@pytest.mark.parametrize("changes", [{}, CHAINED, {"mean_after": 0.0}], ids=["unrolled", "equilibrium", "mean"])
 def test_a_killed_run_continues_bit_exactly(tmp_path: Path, changes: dict[str, object]) -> None:
     """The run is killed as soon as it has written a checkpoint; where exactly depends on the machine."""
     root = str(Path(__file__).parents[2])
@@ -161,6 +161,25 @@ def test_a_checkpoint_from_before_a_setting_existed_goes_on(tmp_path: Path) -> N
     assert same(trained(QUICK, tmp_path), trained(QUICK))
 
 
+def test_the_mean_of_the_parameters() -> None:
+    own: list[dict[str, torch.Tensor]] = []
+    model = ULDA(SMALL, ["knee"])
+
+    def keep(_: Progress) -> None:
+        own.append({name: p.detach().clone() for name, p in model.named_parameters()})
+
+    settings = QUICK.model_copy(update={"mean_after": 0.5, "validate_every": 6})
+    history = fit(model, [task()], settings, report=keep)
+    # the steps themselves are those of a training without a mean
+    last = dict(trained(QUICK.model_copy(update={"validate_every": 6})).named_parameters())
+    for name, parameter in model.named_parameters():
+        assert torch.equal(own[-1][name], last[name])
+        mean = torch.stack([state[name] for state in own[3:]]).mean(0)
+        torch.testing.assert_close(parameter.detach(), mean)
+        assert not torch.equal(parameter, last[name])
+    assert history[-1].validation == validate(model, [task()])
+
+
 def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
     settings = read_settings(CHAINED | {"chains": 1, "fresh": 0.5, "restart": 0.2, "steps": 200})
     kept = {0: Batch(0, (0,), 0, torch.zeros(1, 48, 48))}
@@ -219,8 +238,6 @@ def test_the_best_validation_wins() -> None:
     model = ULDA(SMALL, ["brain"])
     history = adapt(model, task(), QUICK.model_copy(update={"steps": 12, "validate_every": 1}), augment=False)
     best = max(entry.validation["knee"]["psnr"] for entry in history if entry.validation)
-    from ulda.training.loop import validate
-
     assert validate(model, [task()])["knee"]["psnr"] == pytest.approx(best, abs=1e-5)
 
 

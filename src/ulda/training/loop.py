@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,10 @@ def fit(
                 batch = draw(tasks, settings, run.step, run.chains)
                 value, x = run.differentiate(loss or step_loss, tasks[batch.task], batch)
                 progress = run.update(batch, value, x)
-                if _is_due(settings.validate_every, run.step, settings.steps):
-                    progress = replace(progress, validation=validate(model, tasks))
-                run.observe(progress)
+                with run.means():
+                    if _is_due(settings.validate_every, run.step, settings.steps):
+                        progress = replace(progress, validation=validate(model, tasks))
+                    run.observe(progress)
                 if _is_due(settings.checkpoint_every, run.step, settings.steps):
                     run.save()
                 if report is not None:
@@ -127,6 +129,7 @@ def fit(
         if run.is_whole:
             run.save()
         raise
+    run.put(run.mean)
     if keep_best and best is not None:
         best.restore(run.learning)
     return run.history
@@ -155,6 +158,7 @@ class _Run:
         self.step, self.saved, self.history = 0, 0, list[Progress]()
         self.losses: list[float] = []  # since the last row of the history
         self.chains: dict[int, Batch] = {}
+        self.mean: dict[str, Tensor] = {}
         self.is_whole = True  # not so between an update of the parameters and the books about it
         self.began = time.perf_counter()
         if folder is not None:
@@ -189,11 +193,37 @@ class _Run:
             group["lr"] = rate * group["factor"]
         self.is_whole = False
         self.optimiser.step()
+        self._average()
         if self.settings.lower_level == "equilibrium" and batch.is_kept:
             self.chains[self.step % self.settings.chains] = replace(batch, start=x)
         self.step += 1
         self.losses.append(loss)
         return Progress(self.step, self.settings.steps, loss, rate, seconds=time.perf_counter() - self.began)
+
+    def _average(self) -> None:
+        """Take the parameters into their means."""
+        n_before = self.step - math.ceil(self.settings.mean_after * self.settings.steps)
+        if n_before < 0:
+            return
+        for name, parameter in self.learning.items():
+            now = parameter.detach()
+            self.mean[name] = now.clone() if n_before == 0 else self.mean[name].lerp(now, 1 / (n_before + 1))
+
+    def put(self, values: dict[str, Tensor]) -> None:
+        """Set the parameters that learn."""
+        with torch.no_grad():
+            for name, value in values.items():
+                self.learning[name].copy_(value)
+
+    @contextmanager
+    def means(self) -> Iterator[None]:
+        """Have the means in the place of the parameters, as far as there are some."""
+        own = {name: self.learning[name].detach().clone() for name in self.mean}
+        self.put(self.mean)
+        try:
+            yield
+        finally:
+            self.put(own)
 
     def observe(self, progress: Progress) -> None:
         """Keep a row of the log where one is due, and the parameters if they are the best."""
@@ -223,6 +253,7 @@ class _Run:
             "chains": chains,
         }
         extra = {} if self.best is None else {f"best/{name}": value for name, value in self.best.parameters.items()}
+        extra |= {f"mean/{name}": value for name, value in self.mean.items()}
         extra |= {f"chain/{number}": batch.start for number, batch in self.chains.items() if batch.start is not None}
         save_checkpoint(self.checkpoint, self.model, self.optimiser, extra, facts)
         self.saved = self.step
@@ -248,6 +279,7 @@ class _Run:
         if self.best is not None and facts["best"] is not None:
             self.best.score = facts["best"]
             self.best.parameters = {n.removeprefix("best/"): v for n, v in extra.items() if n.startswith("best/")}
+        self.mean = {n.removeprefix("mean/"): v for n, v in extra.items() if n.startswith("mean/")}
         for number, (task, index, mask) in facts["chains"].items():
             self.chains[int(number)] = Batch(task, tuple(index), mask, extra[f"chain/{number}"])
         # the run that was killed may have written rows after its last checkpoint

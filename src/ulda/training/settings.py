@@ -70,6 +70,9 @@ class Settings(BaseModel):
     penalise_kept
         For ``equilibrium``: whether failures cost anything in a batch that is gone on with. Close to a stationary point
         nothing is to gain, and the failures become most of the loss.
+    mean_after
+        From this fraction of the steps on, what is validated, and what the training ends with, is the mean of the
+        parameters of all steps since; 1 for the last ones alone. A mean serves two aims that pull to and fro.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -99,6 +102,7 @@ class Settings(BaseModel):
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
     penalty_weight: float = Field(0.03, ge=0)
     penalise_kept: bool = True
+    mean_after: float = Field(1.0, ge=0, le=1)
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)
