@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,27 @@ def test_the_mean_of_the_parameters() -> None:
         torch.testing.assert_close(parameter.detach(), mean)
         assert not torch.equal(parameter, last[name])
     assert history[-1].validation == validate(model, [task()])
+
+
+def test_common_steps_train_what_a_new_domain_starts_from() -> None:
+    model = ULDA(SMALL, ["knee", "brain"])
+    for parameter in model.parameters():
+        parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    settings = QUICK.model_copy(update={"common": 1.0, "phases": ()})
+    batch = draw([task()], settings, 0, {})
+    assert batch.is_common
+    loss, x = step_loss(model, task(), batch, settings, 0)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        if ".knee." in name:
+            torch.testing.assert_close(parameter.grad, model.get_parameter(name.replace("knee", "brain")).grad)
+            assert bool((parameter.grad != 0).any()) or not name.startswith("adapters.")
+    model.add_domain("new")
+    other, images = step_loss(model, task("new"), replace(batch, is_common=False), settings, 0)
+    torch.testing.assert_close(images, x)
+    torch.testing.assert_close(other, loss)
+    assert not any(draw([task()], QUICK, step, {}).is_common for step in range(50))
 
 
 def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:

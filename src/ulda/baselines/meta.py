@@ -14,7 +14,7 @@ from ulda.baselines.lda import LDASizes
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
 from ulda.models import Adapter
-from ulda.models.layers import ComplexConv2d
+from ulda.models.extractor import DerivedAdapter
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import ULDA, average_into, check_domain_name
 from ulda.training.settings import Settings
@@ -107,7 +107,9 @@ class Meta(ULDA, TrainableMethod):
 
     def adapter(self, domain: str) -> Adapter:
         """Return the shared last convolution with the weight of a domain."""
-        return WeightedAdapter(super().adapter(SHARED), self.weight(domain))
+        # a last kernel that is `weight` times as large makes r as many times as large, and r_eps, too, if eps is alike
+        adapter, weight = super().adapter(SHARED), self.weight(domain)
+        return DerivedAdapter(adapter, lambda: weight * adapter.layer.kernel())
 
     def step_sizes(self, domain: str) -> dict[str, Tensor]:  # noqa: ARG002
         """Return the step sizes, which are shared."""
@@ -166,29 +168,6 @@ class TaskWeight(nn.Module):
     def forward(self) -> Tensor:
         """Return the weight."""
         return self.w.sigmoid()
-
-
-class WeightedAdapter(Adapter):
-    """An adapter times a number; it shares the parameters of the other.
-
-    The regulariser is homogeneous in its last convolution: a kernel that is `weight` times as large makes ``r``
-    `weight` times as large, and ``r_eps``, too, if ``eps`` is scaled alike.
-    """
-
-    def __init__(self, adapter: Adapter, weight: Tensor) -> None:
-        nn.Module.__init__(self)  # that of the adapter would draw a kernel of its own
-        self.width, self.kernel_size = adapter.width, adapter.kernel_size
-        self.layer = _WeightedConv2d(adapter.layer, weight)
-
-
-class _WeightedConv2d(ComplexConv2d):
-    def __init__(self, layer: ComplexConv2d, weight: Tensor) -> None:
-        nn.Module.__init__(self)
-        self.in_channels, self.out_channels, self.kernel_size = layer.in_channels, layer.out_channels, layer.kernel_size
-        self.layer, self.weight = layer, weight
-
-    def kernel(self) -> Tensor:
-        return self.weight * self.layer.kernel()
 
 
 def split_slices(n: int) -> tuple[list[int], list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -132,6 +133,33 @@ class Adapter(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Map features ``(N, 2 width, H, W)`` to features of the same shape."""
         return self.layer(features)
+
+
+class DerivedAdapter(Adapter):
+    """An adapter without parameters of its own: its kernel is computed from those of others.
+
+    Parameters
+    ----------
+    like
+        An adapter of the same sizes.
+    kernel
+        Computes the kernel.
+    """
+
+    def __init__(self, like: Adapter, kernel: Callable[[], Tensor]) -> None:
+        nn.Module.__init__(self)  # that of the adapter would draw a kernel
+        self.width, self.kernel_size = like.width, like.kernel_size
+        self.layer = _DerivedConv2d(like.layer, kernel)
+
+
+class _DerivedConv2d(ComplexConv2d):
+    def __init__(self, like: ComplexConv2d, kernel: Callable[[], Tensor]) -> None:
+        nn.Module.__init__(self)
+        self.in_channels, self.out_channels, self.kernel_size = like.in_channels, like.out_channels, like.kernel_size
+        self._derived = kernel
+
+    def kernel(self) -> Tensor:
+        return self._derived()
 
 
 def cosine_filters(size: int) -> Tensor:

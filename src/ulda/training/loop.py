@@ -27,7 +27,7 @@ from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
-from ulda.training.network import OWN_RATES, ULDA
+from ulda.training.network import COMMON, OWN_RATES, ULDA
 from ulda.training.settings import Settings, read_settings
 
 
@@ -195,7 +195,7 @@ class _Run:
         self.optimiser.step()
         self._average()
         if self.settings.lower_level == "equilibrium" and batch.is_kept:
-            self.chains[self.step % self.settings.chains] = replace(batch, start=x)
+            self.chains[self.step % self.settings.chains] = replace(batch, start=x, is_common=False)
         self.step += 1
         self.losses.append(loss)
         return Progress(self.step, self.settings.steps, loss, rate, seconds=time.perf_counter() - self.began)
@@ -320,6 +320,8 @@ class Batch:
         Phases without gradient before the differentiated ones.
     is_kept
         Whether a later step may go on where this one ends.
+    is_common
+        Whether the mean of the adapters and step sizes of the sources is used, instead of those of the domain.
     """
 
     task: int
@@ -328,6 +330,7 @@ class Batch:
     start: Tensor | None = None
     rollout: int = 0
     is_kept: bool = True
+    is_common: bool = False
 
 
 def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int, Batch]) -> Batch:
@@ -340,7 +343,8 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     restarts = bool(torch.rand(1, generator=generator) < settings.restart)
     rollout = int(torch.randint(settings.longest_rollout + 1, (1,), generator=generator))
     is_fresh = bool(torch.rand(1, generator=generator) < settings.fresh)
-    batch = Batch(number, tuple(index.tolist()), mask)
+    is_common = bool(torch.rand(1, generator=generator) < settings.common)
+    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
     if chain is None or not persists:
@@ -355,18 +359,18 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
     images = task.images[list(batch.index)]
     y, _, peak = normalise_measurement(physics.A(images), physics)
-    is_continued = batch.start is not None
+    domain, is_continued = COMMON if batch.is_common else task.domain, batch.start is not None
     n_phases = settings.continued_phases if is_continued else phases_at(model, settings, step)
-    options = model.options(task.domain, beyond=is_continued, iterations=n_phases)
+    options = model.options(domain, beyond=is_continued, iterations=n_phases)
     x0 = batch.start
     if batch.rollout > 0:
         with torch.no_grad():
-            x0, _ = model.solve(y, physics, task.domain, replace(options, iterations=batch.rollout), x0=x0)
+            x0, _ = model.solve(y, physics, domain, replace(options, iterations=batch.rollout), x0=x0)
     options = replace(options, safeguard=settings.descent == "acceptance")
-    tracked = Reconstruction(physics, y, model.regularizer(task.domain), track_values=True)
+    tracked = Reconstruction(physics, y, model.regularizer(domain), track_values=True)
     is_penalised = settings.descent != "none" and (settings.penalise_kept or not is_continued)
     penalty = DescentPenalty(tracked, options.eta2) if is_penalised else None
-    x, _ = model.solve(y, physics, task.domain, options, x0=x0, callback=penalty)
+    x, _ = model.solve(y, physics, domain, options, x0=x0, callback=penalty)
     # the loss is measured on slices with peak 1, as the metrics are
     loss = reconstruction_loss(x * peak, images, settings.ssim_weight).mean()
     if penalty is not None:

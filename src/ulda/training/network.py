@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
+from ulda.models.extractor import DerivedAdapter
 from ulda.models.layers import ComplexConv2d
 from ulda.physics import Physics, normalise_measurement
 from ulda.physics.spectrum import KNOTS
@@ -32,6 +33,8 @@ OF_A_DOMAIN = ("adapters", "steps", "own_layers")
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
 
+COMMON = ".common"
+"""No domain, but the mean of the adapters and step sizes of the sources: what a new domain starts from."""
 
 FIRST_GAINS = tuple(0.4 * ((knot**2 + 0.01) / 1.01) ** -0.5 for knot in KNOTS)
 """One over the frequency, roughly: what undoes the curvature of a total variation, which the network starts as."""
@@ -192,7 +195,10 @@ class ULDA(nn.Module):
         return chosen
 
     def adapter(self, domain: str) -> Adapter:
-        """Return the adapter of a domain."""
+        """Return the adapter of a domain, or the mean of those of the sources for `COMMON`."""
+        if domain == COMMON:
+            each = [self.adapter(source) for source in self.sources]
+            return DerivedAdapter(each[0], lambda: torch.stack([one.layer.kernel() for one in each]).mean(0))
         if domain not in self.adapters:
             known = ", ".join(self.domains) or "none"
             raise UldaError(f"the model has no adapter for the domain {domain!r}; it has: {known}")
@@ -209,7 +215,12 @@ class ULDA(nn.Module):
         return self.extractor.with_last_layer(layer)
 
     def step_sizes(self, domain: str) -> dict[str, Tensor]:
-        """Return the step sizes of a domain, per phase."""
+        """Return the step sizes of a domain, per phase, or the mean of those of the sources for `COMMON`."""
+        if domain == COMMON:
+            each = [dict(self.steps[source].named_parameters()) for source in self.sources]
+            means = {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
+            common: dict[str, Tensor] = torch.func.functional_call(self.steps[self.sources[0]], means)
+            return common
         sizes: dict[str, Tensor] = self.steps[domain]()
         return sizes
 

@@ -70,6 +70,9 @@ class Settings(BaseModel):
     penalise_kept
         For ``equilibrium``: whether failures cost anything in a batch that is gone on with. Close to a stationary point
         nothing is to gain, and the failures become most of the loss.
+    common
+        The probability of a step with the mean of the adapters and step sizes of the sources in place of those of its
+        domain: what a new domain starts from is then trained, too. Not for adaptations.
     mean_after
         From this fraction of the steps on, what is validated, and what the training ends with, is the mean of the
         parameters of all steps since; 1 for the last ones alone. A mean serves two aims that pull to and fro.
@@ -102,6 +105,7 @@ class Settings(BaseModel):
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
     penalty_weight: float = Field(0.03, ge=0)
     penalise_kept: bool = True
+    common: float = Field(0.0, ge=0, le=1)
     mean_after: float = Field(1.0, ge=0, le=1)
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
