@@ -29,7 +29,7 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#0
 GREYS = ("#BBBBBB", "#EEEEEE", "#777777")
 """For the methods without training."""
 
-_LETTERS_PER_INCH = 13.5  # of the title, on average, so that its lines are not wider than the figure
+_LETTERS_PER_INCH = 15.0  # of the title, on average, so that its lines are not wider than the figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d", "8")
 HATCHES = ("", "//", "\\\\", "xx", "..", "--", "||", "++", "oo", "OO", "**", "/.", "\\.", "-.")
