@@ -196,7 +196,7 @@ def test_common_steps_train_what_a_new_domain_starts_from() -> None:
             torch.testing.assert_close(parameter.grad, model.get_parameter(name.replace("knee", "brain")).grad)
             assert bool((parameter.grad != 0).any()) or not name.startswith("adapters.")
     model.add_domain("new")
-    other, images = step_loss(model, task("new"), replace(batch, is_common=False), settings, 0)
+    other, images = step_loss(model, task("new"), batch, settings, 0)
     torch.testing.assert_close(images, x)
     torch.testing.assert_close(other, loss)
     assert not any(draw([task()], QUICK, step, {}).is_common for step in range(50))

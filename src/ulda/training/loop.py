@@ -359,7 +359,8 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
     images = task.images[list(batch.index)]
     y, _, peak = normalise_measurement(physics.A(images), physics)
-    domain, is_continued = COMMON if batch.is_common else task.domain, batch.start is not None
+    is_continued = batch.start is not None
+    domain = COMMON if batch.is_common and task.domain in model.sources else task.domain
     n_phases = settings.continued_phases if is_continued else phases_at(model, settings, step)
     options = model.options(domain, beyond=is_continued, iterations=n_phases)
     x0 = batch.start

@@ -72,7 +72,7 @@ class Settings(BaseModel):
         nothing is to gain, and the failures become most of the loss.
     common
         The probability of a step with the mean of the adapters and step sizes of the sources in place of those of its
-        domain: what a new domain starts from is then trained, too. Not for adaptations.
+        domain: what a new domain starts from is then trained, too. In adaptations there are none.
     mean_after
         From this fraction of the steps on, what is validated, and what the training ends with, is the mean of the
         parameters of all steps since; 1 for the last ones alone. A mean serves two aims that pull to and fro.
