@@ -71,11 +71,16 @@ class Best:
             self.score = score
             self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
 
-    @torch.no_grad()
     def restore(self, parameters: Mapping[str, Tensor]) -> None:
         """Put the best parameters back, where there are any."""
-        for name, value in self.parameters.items():
-            parameters[name].copy_(value)
+        put(self.parameters, parameters)
+
+
+@torch.no_grad()
+def put(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Copy values into the parameters of their names."""
+    for name, value in values.items():
+        parameters[name].copy_(value)
 
 
 def mean_psnr(progress: Progress) -> float:

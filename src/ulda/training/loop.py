@@ -24,7 +24,7 @@ from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Reconstruction
 from ulda.solvers.certificate import fingerprint
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
-from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, write_log
+from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, put, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
 from ulda.training.network import COMMON, OWN_RATES, ULDA
@@ -129,7 +129,7 @@ def fit(
         if run.is_whole:
             run.save()
         raise
-    run.put(run.mean)
+    put(run.mean, run.learning)
     if keep_best and best is not None:
         best.restore(run.learning)
     return run.history
@@ -209,21 +209,15 @@ class _Run:
             now = parameter.detach()
             self.mean[name] = now.clone() if n_before == 0 else self.mean[name].lerp(now, 1 / (n_before + 1))
 
-    def put(self, values: dict[str, Tensor]) -> None:
-        """Set the parameters that learn."""
-        with torch.no_grad():
-            for name, value in values.items():
-                self.learning[name].copy_(value)
-
     @contextmanager
     def means(self) -> Iterator[None]:
         """Have the means in the place of the parameters, as far as there are some."""
         own = {name: self.learning[name].detach().clone() for name in self.mean}
-        self.put(self.mean)
+        put(self.mean, self.learning)
         try:
             yield
         finally:
-            self.put(own)
+            put(own, self.learning)
 
     def observe(self, progress: Progress) -> None:
         """Keep a row of the log where one is due, and the parameters if they are the best."""
@@ -278,12 +272,17 @@ class _Run:
         self.history, self.losses = [Progress(**row) for row in facts["history"]], facts["losses"]
         if self.best is not None and facts["best"] is not None:
             self.best.score = facts["best"]
-            self.best.parameters = {n.removeprefix("best/"): v for n, v in extra.items() if n.startswith("best/")}
-        self.mean = {n.removeprefix("mean/"): v for n, v in extra.items() if n.startswith("mean/")}
+            self.best.parameters = _below("best/", extra)
+        self.mean = _below("mean/", extra)
         for number, (task, index, mask) in facts["chains"].items():
             self.chains[int(number)] = Batch(task, tuple(index), mask, extra[f"chain/{number}"])
         # the run that was killed may have written rows after its last checkpoint
         self._write_log()
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _origin(model: nn.Module, tasks: Sequence[Task]) -> str:
