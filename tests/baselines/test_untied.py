@@ -117,9 +117,9 @@ def test_twice_the_kernels_and_each_learns() -> None:
     model, tied = Untied(sources=SOURCES), UniversalLDA(sources=SOURCES)
     steps = sum(p.numel() for p in tied.steps.parameters())
     assert model.n_parameters - steps == 2 * (tied.n_parameters - steps) == 2 * (14_112 + 2 * 4608)
-    # it has no last layer of its own, but transposed kernels of the adapter
-    assert model.n_trainable(adapt=True) == tied.n_trainable(adapt=True)
-    with pytest.raises(UldaError, match="Untied has no layer of a domain's own"):
+    # it has no extractor of its own, but transposed kernels of the adapter
+    assert model.n_trainable(adapt=True) == 2 * 4608 + steps // 2
+    with pytest.raises(UldaError, match="Untied has no extractor of a domain's own"):
         Untied(sources=SOURCES, adapt_only="layer, adapter and steps")
     small, tasks, reached = Untied(sources=SOURCES, **SMALL), [task(source) for source in SOURCES], set()
     for step in range(8):
@@ -129,6 +129,21 @@ def test_twice_the_kernels_and_each_learns() -> None:
     assert reached == dict(small.named_parameters()).keys()
     assert rate_factor("transposed.adapters.knee.layer.real", NONE) == NONE.adapter_rate
     assert rate_factor("transposed.extractor.layers.0.real", NONE) == 1
+
+
+def test_common_steps_use_the_means_of_both_kinds_of_kernels() -> None:
+    model, settings = Untied(sources=SOURCES, **SMALL), NONE.model_copy(update={"common": 1.0})
+    data = task(SOURCES[0])
+    batch = draw([data], settings, 0, {})
+    loss, x = model.loss(data, batch, settings, 0)
+    loss.backward()
+    first, second = (f"transposed.adapters.{source}.layer.real" for source in SOURCES)
+    gradient = model.get_parameter(first).grad
+    assert gradient is not None
+    assert bool((gradient != 0).any())
+    torch.testing.assert_close(gradient, model.get_parameter(second).grad)
+    model.add_domain("hip")
+    torch.testing.assert_close(model.loss(task("hip"), batch, settings, 0)[1], x)
 
 
 def test_trained_adapted_saved_and_loaded(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.linear_checks import complex_normal
 from ulda.errors import UldaError
 from ulda.models import Adapter, ComplexConv2d, FeatureExtractor, Regularizer
 from ulda.models import extractor as extractor_module
-from ulda.models.extractor import cosine_filters, set_pair_difference
+from ulda.models.extractor import ChannelMixing, cosine_filters, set_pair_difference
 from ulda.models.layers import SmoothedReLU, convolve
 
 
@@ -162,3 +162,17 @@ def test_wrong_options_are_clear_errors() -> None:
         FeatureExtractor(start="zeros")  # type: ignore[arg-type]
     with pytest.raises(UldaError, match="must be odd"):
         Adapter(kernel_size=4)
+
+
+def test_a_mixing_mixes_what_comes_out_of_every_convolution() -> None:
+    generator = torch.Generator().manual_seed(3)
+    g, mixing = FeatureExtractor(width=4, depth=2), ChannelMixing(4, 2)
+    x = torch.randn(2, 2, 9, 8, generator=generator)
+    torch.testing.assert_close(g.mixed(mixing)(x), g(x))
+    for parameter in mixing.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    expected = x
+    for layer, mixture in zip(layers(g), mixing.layers, strict=True):
+        expected = g.activation(mixture(layer(expected)))
+    torch.testing.assert_close(g.mixed(mixing)(x), expected)
+    assert not list(g.mixed(mixing).parameters())

@@ -91,7 +91,7 @@ def test_it_never_ends_worse_than_the_start(knee: Domain, augment: bool) -> None
     result = adapt(ULDA(sensible, ["brain", "prostate"]), knee, settings=QUICK.model_copy(update=WILD), augment=augment)
     start = ULDA(sensible, ["brain", "prostate"])
     start.add_domain("knee")
-    start.give_own_layer("knee")
+    start.give_mixing("knee")
     assert same(result.model, start)
     assert result.gain == 0
     assert "did not help" in result.sentence()

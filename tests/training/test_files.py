@@ -25,13 +25,15 @@ def test_a_base_comes_back_whole(tmp_path: Path) -> None:
         save_base(model, tmp_path / "base")
 
 
-@pytest.mark.parametrize("own_layer", [True, False])
-def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own_layer: bool) -> None:
+@pytest.mark.parametrize("own", ["mixing", "layer", "nothing"])
+def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) -> None:
     model = ULDA(sources=["brain"])
     save_base(model, tmp_path / "base")
     fingerprint = base_fingerprint(model)
     model.add_domain("knee")
-    if own_layer:
+    if own == "mixing":
+        model.give_mixing("knee")
+    elif own == "layer":
         model.give_own_layer("knee")
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -16,9 +16,9 @@ from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
-from ulda.training.settings import Settings
+from ulda.training.settings import OF_NEW_DOMAINS, Settings
 
-Adapted = Literal["layer, adapter and steps", "adapter and steps", "steps"]
+Adapted = Literal["mixing, adapter and steps", "layer, adapter and steps", "adapter and steps", "steps"]
 
 _UNSAID = {"initialise": 0.0, "augment": False, "adapt_only": "adapter and steps", "safeguard": True}
 """What the options of a model are whose file does not say them."""
@@ -39,9 +39,10 @@ class UniversalLDA(ULDA, TrainableMethod):
     augment
         In an adaptation, spend two thirds of the steps on further-undersampled versions of the mask.
     adapt_only
-        What learns in an adaptation: ``layer, adapter and steps``, where the domain has a last layer of the feature
-        extractor for its own; ``adapter and steps``, where it uses the common one; or ``steps``, the step sizes alone,
-        with the mean of the source adapters as the adapter.
+        What learns in an adaptation: ``mixing, adapter and steps``, where the domain mixes the channels of every layer
+        of the feature extractor; ``layer, adapter and steps``, where it has the last layer for its own; ``adapter and
+        steps``, where it uses the common one; or ``steps``, the step sizes alone, with the mean of the source adapters
+        as the adapter.
     safeguard
         Reconstruct with the acceptance test. Without it every proposal is taken and nothing is promised.
     sizes
@@ -51,15 +52,15 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23628, 9366)
+    (23628, 6806)
     """
 
     name: ClassVar[str] = "ulda"
     title: ClassVar[str] = "U-LDA"
     citation: ClassVar[str] = "the method of this package; see docs/theory.md"
-    adapts: ClassVar[str] = "the adapter of two layers and the step sizes of the domain"
+    adapts: ClassVar[str] = "the adapter, the mixing of channels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = OF_NEW_DOMAINS
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class UniversalLDA(ULDA, TrainableMethod):
         seed: int = 0,
         initialise: float = 0.0,
         augment: bool = False,
-        adapt_only: Adapted = "layer, adapter and steps",
+        adapt_only: Adapted = "mixing, adapter and steps",
         safeguard: bool = True,
         **sizes: Any,
     ) -> None:
@@ -90,9 +91,11 @@ class UniversalLDA(ULDA, TrainableMethod):
         self.sizes = asdict(architecture) | given
 
     def add_domain(self, name: str, *, seed: int = 0) -> None:
-        """Add what a domain has of its own; one that is no source gets a last layer, too, where that is to learn."""
+        """Add what a domain has of its own; one that is no source gets the mixing or layer that is to learn, too."""
         super().add_domain(name, seed=seed)
-        if self.sources and self.adapt_only == "layer, adapter and steps":
+        if self.sources and self.adapt_only.startswith("mixing"):
+            self.give_mixing(name)
+        if self.sources and self.adapt_only.startswith("layer"):
             self.give_own_layer(name)
 
     def is_adapted(self, parameter: str, domain: str) -> bool:

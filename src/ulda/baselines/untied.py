@@ -19,7 +19,7 @@ from ulda.models.layers import ComplexConv2d, convolve, convolve_adjoint
 from ulda.models.regularizer import stacked, unstacked
 from ulda.solvers import Options
 from ulda.training.loop import Batch, Task
-from ulda.training.network import average_into
+from ulda.training.network import COMMON, average_into, mean_adapter
 from ulda.training.settings import Settings
 
 NO_CERTIFICATE = (
@@ -117,9 +117,9 @@ class Untied(UniversalLDA):
         for name in _REFUSED:
             if name in sizes:
                 raise UldaError(f"Untied has no {name}: it takes every step, and starts as it is")
-        if sizes.get("adapt_only", "").startswith("layer"):
-            raise UldaError("Untied has no layer of a domain's own; set adapt_only to: adapter and steps, or steps")
-        # a layer of the domain's own would need its transposed kernels, too
+        if sizes.get("adapt_only", "").startswith(("layer", "mixing")):
+            raise UldaError("Untied has no extractor of a domain's own; set adapt_only to: adapter and steps, or steps")
+        # layers of the domain's own would need their transposed kernels, too
         super().__init__(seed=seed, **({"adapt_only": "adapter and steps"} | sizes))
         self.safeguard = False
         self.transposed = nn.ModuleDict({"extractor": copy.deepcopy(self.extractor), "adapters": nn.ModuleDict()})
@@ -164,6 +164,8 @@ class Untied(UniversalLDA):
         return adapters
 
     def _transposed_adapter(self, domain: str) -> Adapter:
+        if domain == COMMON:
+            return mean_adapter([self._transposed_adapter(source) for source in self.sources])
         adapter = self._transposed_adapters[domain]
         assert isinstance(adapter, Adapter)
         return adapter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Literal
 
@@ -80,9 +80,16 @@ class FeatureExtractor(nn.Module):
 
     def with_last_layer(self, layer: ComplexConv2d) -> FeatureExtractor:
         """Return an extractor with another last layer; all else is shared."""
+        return self._with_layers([*self.layers[:-1], layer])
+
+    def mixed(self, mixing: ChannelMixing) -> FeatureExtractor:
+        """Return an extractor whose layers are these with their outputs mixed; it has no parameters of its own."""
+        return self._with_layers(map(_mixed, self.layers, mixing.layers))
+
+    def _with_layers(self, layers: Iterable[nn.Module]) -> FeatureExtractor:
         other = copy.copy(self)
         other._modules = self._modules.copy()
-        other.layers = nn.ModuleList([*self.layers[:-1], layer])
+        other.layers = nn.ModuleList(layers)
         return other
 
     @torch.no_grad()
@@ -98,6 +105,42 @@ class FeatureExtractor(nn.Module):
                 set_pair_difference(layer)
             for parameter in layer.parameters():
                 parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator))
+
+
+class ChannelMixing(nn.Module):
+    """What a domain changes in a feature extractor: a complex mixture of the output channels of every layer.
+
+    It starts as the identity, which changes nothing. It reaches every layer with few parameters: all kernels, ready
+    made, stay what they are.
+
+    Parameters
+    ----------
+    width
+        Complex channels of every layer.
+    depth
+        Number of layers.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in ChannelMixing().parameters())
+    2048
+    """
+
+    def __init__(self, width: int = 16, depth: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(ComplexConv2d(width, width, 1) for _ in range(depth))
+        with torch.no_grad():
+            for layer in self.layers:
+                assert isinstance(layer, ComplexConv2d)
+                layer.real.copy_(torch.eye(width)[:, :, None, None])
+                layer.imag.zero_()
+
+
+def _mixed(layer: nn.Module, mixture: nn.Module) -> ComplexConv2d:
+    """Return a layer followed by a mixture of its channels, as one convolution."""
+    assert isinstance(layer, ComplexConv2d)
+    assert isinstance(mixture, ComplexConv2d)
+    return _DerivedConv2d(layer, lambda: torch.einsum("om,mikl->oikl", mixture.kernel()[:, :, 0, 0], layer.kernel()))
 
 
 class Adapter(nn.Module):

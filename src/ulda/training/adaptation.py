@@ -18,7 +18,7 @@ from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, mean_psnr, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED
-from ulda.training.settings import IN_ADAPTATIONS, Settings
+from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
 
@@ -93,8 +93,8 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
     return Settings(
         steps=steps,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),
-        learning_rate=5e-3,
         **IN_ADAPTATIONS,
+        **OF_NEW_DOMAINS,
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
         patience=8,
@@ -164,7 +164,7 @@ def adapt(
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     name, task = target.task.domain, target.task
     model.add_domain(name)
-    model.give_own_layer(name)
+    model.give_mixing(name)
     settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})

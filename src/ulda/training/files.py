@@ -104,6 +104,7 @@ def save_adapter(
         "ulda": ulda.__version__,
         "base": base_fingerprint(model),
         "domain": domain,
+        "mixing": domain in model.mixings,
         "own_layer": domain in model.own_layers,
     }
     write_tensors(
@@ -122,7 +123,9 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         )
     domain = str(facts["domain"])
     model.add_domain(domain)
-    if facts.get("own_layer"):  # files of before there was this layer do not say
+    if facts.get("mixing"):  # files from before do not say
+        model.give_mixing(domain)
+    if facts.get("own_layer"):
         model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
@@ -151,8 +154,9 @@ def _base_parameters(model: ULDA) -> dict[str, Tensor]:
 
 def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:
     parts = nn.ModuleDict({"adapter": model.adapters[domain], "steps": model.steps[domain]})
-    if domain in model.own_layers:
-        parts["layer"] = model.own_layers[domain]
+    for name, own in (("mixing", model.mixings), ("layer", model.own_layers)):
+        if domain in own:
+            parts[name] = own[domain]
     return parts
 
 

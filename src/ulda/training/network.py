@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.models.extractor import DerivedAdapter
+from ulda.models.extractor import ChannelMixing, DerivedAdapter
 from ulda.models.layers import ComplexConv2d
 from ulda.physics import Physics, normalise_measurement
 from ulda.physics.spectrum import KNOTS
@@ -27,7 +27,7 @@ from ulda.solvers.trace import Callback
 OWN_RATES = ("adapters", "steps", "task_weights")
 """What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
 
-OF_A_DOMAIN = ("adapters", "steps", "own_layers")
+OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 """What parts of the network are called that each domain has for itself."""
 
 UNADAPTED = "unadapted"
@@ -154,7 +154,8 @@ class ULDA(nn.Module):
         self.extractor = FeatureExtractor(sizes.width, sizes.depth, sizes.kernel_size, sizes.delta, seed=seed)
         self.adapters = nn.ModuleDict()
         self.steps = nn.ModuleDict()
-        self.own_layers = nn.ModuleDict()
+        self.mixings = nn.ModuleDict()
+        self.own_layers = nn.ModuleDict()  # of adapters from before there were mixings
         self.sources: tuple[str, ...] = ()
         self.domain: str | None = None
         for number, name in enumerate(sources):
@@ -176,8 +177,13 @@ class ULDA(nn.Module):
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
         self.adapters[name], self.steps[name] = adapter, steps
-        if name in self.own_layers:
-            del self.own_layers[name]
+        for own in (self.mixings, self.own_layers):
+            if name in own:
+                del own[name]
+
+    def give_mixing(self, domain: str) -> None:
+        """Let a domain mix the channels of every layer of the feature extractor; until it learns, nothing changes."""
+        self.mixings[domain] = ChannelMixing(self.architecture.width, self.architecture.depth)
 
     def give_own_layer(self, domain: str) -> None:
         """Make the adapter of a domain one of two layers.
@@ -197,8 +203,7 @@ class ULDA(nn.Module):
     def adapter(self, domain: str) -> Adapter:
         """Return the adapter of a domain, or the mean of those of the sources for `COMMON`."""
         if domain == COMMON:
-            each = [self.adapter(source) for source in self.sources]
-            return DerivedAdapter(each[0], lambda: torch.stack([one.layer.kernel() for one in each]).mean(0))
+            return mean_adapter([self.adapter(source) for source in self.sources])
         if domain not in self.adapters:
             known = ", ".join(self.domains) or "none"
             raise UldaError(f"the model has no adapter for the domain {domain!r}; it has: {known}")
@@ -207,12 +212,16 @@ class ULDA(nn.Module):
         return adapter
 
     def extractor_of(self, domain: str) -> FeatureExtractor:
-        """Return the feature extractor as a domain uses it, with the last layer of its own where it has one."""
-        if domain not in self.own_layers:
-            return self.extractor
-        layer = self.own_layers[domain]
-        assert isinstance(layer, ComplexConv2d)
-        return self.extractor.with_last_layer(layer)
+        """Return the feature extractor as a domain uses it, mixed or with a last layer of its own where it has that."""
+        if domain in self.mixings:
+            mixing = self.mixings[domain]
+            assert isinstance(mixing, ChannelMixing)
+            return self.extractor.mixed(mixing)
+        if domain in self.own_layers:
+            layer = self.own_layers[domain]
+            assert isinstance(layer, ComplexConv2d)
+            return self.extractor.with_last_layer(layer)
+        return self.extractor
 
     def step_sizes(self, domain: str) -> dict[str, Tensor]:
         """Return the step sizes of a domain, per phase, or the mean of those of the sources for `COMMON`."""
@@ -314,6 +323,11 @@ def check_domain_name(name: str) -> None:
         raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
     if hasattr(nn.ModuleDict(), name) or name in OWN_RATES:
         raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")
+
+
+def mean_adapter(adapters: Sequence[Adapter]) -> DerivedAdapter:
+    """Return the mean of adapters, which learns as they do."""
+    return DerivedAdapter(adapters[0], lambda: torch.stack([one.layer.kernel() for one in adapters]).mean(0))
 
 
 @torch.no_grad()

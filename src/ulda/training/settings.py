@@ -19,6 +19,9 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.01}
 """What is adapted has been trained: it has all its phases from the start, and they mostly descend."""
 
+OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 1.5e-3, "adapter_rate": 0.001}
+"""What a new domain of U-LDA starts from is good already: faster rates first lose what slower ones keep."""
+
 
 class Settings(BaseModel):
     """The settings of one training stage; every number has its reason.

@@ -64,15 +64,15 @@ def adapt(
 ) -> list[Progress]:
     """Step 2: train an adapter and the step sizes of a new domain; the feature extractor is frozen.
 
-    The adapter has two layers: one starts as a copy of the last layer of the feature extractor and takes its place, the
-    other starts as the mean of the adapters of the sources. With `augment`, a third of the steps goes to each of two
+    The adapter is a layer, which starts as the mean of the adapters of the sources, and a mixture of the channels of
+    every layer of the feature extractor, which starts as none. With `augment`, a third of the steps goes to each of two
     further-undersampled versions of the first mask and the last third to the masks themselves; the validations all use
     the mask that the task is judged with. It ends with the parameters of the best validation, where there is one: the
     start is among them, so it never ends with a worse one. `trainable` says which parameters learn instead of those.
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
-        model.give_own_layer(task.domain)
+        model.give_mixing(task.domain)
 
     def is_of_domain(name: str) -> bool:
         return belongs_to(name, task.domain)
