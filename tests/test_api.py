@@ -101,6 +101,27 @@ def test_the_certificate_is_verified_and_the_image_is_the_networks(model: ULDA) 
     assert len(longer.certificate["samples"][0]["iterations"]) == 5
 
 
+def test_a_domain_that_mixes_channels_is_certified_with_the_kernels_it_has(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["brain"])
+    model.add_domain("knee")
+    plain = model.regularizer("knee").settled()
+    model.give_mixing("knee")
+    with torch.no_grad():
+        for parameter in model.mixings["knee"].parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    result = ulda.reconstruct(model, physics.A(knee(2)), physics, domain="knee")
+    assert result.verify().ok
+    used = dict(result.regularizer.named_parameters())
+    assert used.keys() == dict(plain.named_parameters()).keys()
+    derived = model.regularizer("knee")
+    for kept, layer in zip(result.regularizer.extractor.layers, derived.extractor.layers, strict=True):
+        assert torch.equal(kept.kernel(), layer.kernel())  # type: ignore[operator]
+    assert not torch.equal(used["extractor.layers.0.real"], plain.get_parameter("extractor.layers.0.real"))
+    result.save(tmp_path / "run.h5")
+    assert load_run(tmp_path / "run.h5").verify().ok
+
+
 def test_batch_and_single_agree(model: ULDA) -> None:
     physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
     y = physics.A(knee(3)) * torch.tensor([1.0, 0.01, 300.0])[:, None, None]

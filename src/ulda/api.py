@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ def reconstruct(
     if y.numel() == 0 or not torch.isfinite(y).all():
         raise UldaError("the measurement is empty, or holds NaN or infinite values")
     chosen = model.active_domain(domain)
-    regularizer = copy.deepcopy(model.regularizer(chosen))
+    regularizer = model.regularizer(chosen).settled()
     changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     options = model.options(chosen, safeguard=True, **changes)
     scaled, zero_filled, peak = normalise_measurement(_in_precision_of(model, y if is_batch else y[None]), physics)

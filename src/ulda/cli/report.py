@@ -54,7 +54,7 @@ def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]
         "model": {
             "SHA-256 of the base": base_fingerprint(model),
             "adapter": domain,
-            "SHA-256 of base and adapter": fingerprint_weights(model.regularizer(domain)),
+            "SHA-256 of base and adapter": fingerprint_weights(model.regularizer(domain).settled()),
         },
         **more,
         "software": software_versions(),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.models.layers import ComplexConv2d, SmoothedReLU
+from ulda.models.layers import ComplexConv2d, SmoothedReLU, real_kernel
 
 Start = Literal["filter-bank", "random"]
 
@@ -82,6 +82,10 @@ class FeatureExtractor(nn.Module):
         """Return an extractor with another last layer; all else is shared."""
         return self._with_layers([*self.layers[:-1], layer])
 
+    def settled(self) -> FeatureExtractor:
+        """Return an extractor with the kernels of this one, as they are now, for its own."""
+        return self._with_layers(layer.settled() for layer in self.layers)  # type: ignore[operator]
+
     def mixed(self, mixing: ChannelMixing) -> FeatureExtractor:
         """Return an extractor whose layers are these with their outputs mixed; it has no parameters of its own."""
         return self._with_layers(map(_mixed, self.layers, mixing.layers))
@@ -140,7 +144,16 @@ def _mixed(layer: nn.Module, mixture: nn.Module) -> ComplexConv2d:
     """Return a layer followed by a mixture of its channels, as one convolution."""
     assert isinstance(layer, ComplexConv2d)
     assert isinstance(mixture, ComplexConv2d)
-    return _DerivedConv2d(layer, lambda: torch.einsum("om,mikl->oikl", mixture.kernel()[:, :, 0, 0], layer.kernel()))
+
+    def kernel() -> Tensor:
+        # of the parts: equal blocks of the real kernel stay equal to the last bit
+        real, imag = mixture.real[:, :, 0, 0], mixture.imag[:, :, 0, 0]
+        return real_kernel(
+            torch.tensordot(real, layer.real, 1) - torch.tensordot(imag, layer.imag, 1),
+            torch.tensordot(real, layer.imag, 1) + torch.tensordot(imag, layer.real, 1),
+        )
+
+    return _DerivedConv2d(layer, kernel)
 
 
 class Adapter(nn.Module):
@@ -176,6 +189,12 @@ class Adapter(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Map features ``(N, 2 width, H, W)`` to features of the same shape."""
         return self.layer(features)
+
+    def settled(self) -> Adapter:
+        """Return an adapter with the kernel of this one, as it is now, for its own."""
+        plain = Adapter(self.width, self.kernel_size)
+        plain.layer = self.layer.settled()
+        return plain
 
 
 class DerivedAdapter(Adapter):

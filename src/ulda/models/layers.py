@@ -102,7 +102,17 @@ class ComplexConv2d(nn.Module):
 
     def kernel(self) -> Tensor:
         """Return the kernel of the equivalent real convolution, ``[[Wr, -Wi], [Wi, Wr]]``."""
-        return torch.cat([torch.cat([self.real, -self.imag], 1), torch.cat([self.imag, self.real], 1)], 0)
+        return real_kernel(self.real, self.imag)
+
+    @torch.no_grad()
+    def settled(self) -> ComplexConv2d:
+        """Return a layer with the kernel of this one, as it is now, for its own."""
+        kernel = self.kernel()
+        plain = ComplexConv2d(self.in_channels, self.out_channels, self.kernel_size).to(kernel)
+        real, imag = kernel[:, : self.in_channels].split(self.out_channels)
+        plain.real.copy_(real)
+        plain.imag.copy_(imag)
+        return plain
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve stacked channels ``(N, 2 in, H, W)`` to ``(N, 2 out, H, W)``."""
@@ -111,6 +121,11 @@ class ComplexConv2d(nn.Module):
     def extra_repr(self) -> str:
         """Show the sizes."""
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+
+
+def real_kernel(real: Tensor, imag: Tensor) -> Tensor:
+    """Return the kernel of the real convolution that a complex one is, ``[[Wr, -Wi], [Wi, Wr]]``."""
+    return torch.cat([torch.cat([real, -imag], 1), torch.cat([imag, real], 1)], 0)
 
 
 def convolve(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:

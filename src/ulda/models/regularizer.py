@@ -52,6 +52,10 @@ class Regularizer(nn.Module):
             )
         self.extractor, self.adapter, self.recompute = extractor, adapter, recompute
 
+    def settled(self) -> Regularizer:
+        """Return a copy that has all its kernels, as they are now, for its own, also those it computes from others."""
+        return Regularizer(self.extractor.settled(), self.adapter and self.adapter.settled(), recompute=self.recompute)
+
     def features(self, x: Tensor) -> Tensor:
         """Return ``q(x)`` with stacked channels, ``(N, 2 width, H, W)``, for images ``(N, H, W)``."""
         q = self.extractor(stacked(x))
