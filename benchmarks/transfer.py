@@ -69,43 +69,17 @@ def persistent(steps: int, restart: float, seed: int, learning_rate: float = 2e-
     )
 
 
-def balanced(
-    steps: int, seed: int, learning_rate: float = 1.2e-3, fresh: float = 0.6, mean_after: float = 0.2
-) -> Settings:
-    """Return a round in which new batches and kept ones weigh alike, and whose parameters are averaged."""
-    return Settings(
-        **COMMON,
-        steps=steps,
-        learning_rate=learning_rate,
-        phases=(),
-        lower_level="equilibrium",
-        chains_after=0.0,
-        fresh=fresh,
-        restart=0.15,
-        longest_rollout=60,
-        penalty_weight=0.1,
-        penalise_kept=False,
-        clip=0.05,
-        mean_after=mean_after,
-        seed=seed,
-    )
-
-
 TRAINING = {
     "unrolled": Settings(**COMMON, steps=1100, learning_rate=5e-3, phases=(7, 11, 15), penalty_weight=0.03),
     "round-1": persistent(300, restart=0.6, seed=1),
     "round-2": persistent(400, restart=0.35, seed=2),
     "round-3": persistent(300, restart=0.5, seed=3),
     "round-4": persistent(300, restart=0.4, seed=4, learning_rate=1.5e-3),
-    "round-5": persistent(250, restart=0.35, seed=6, learning_rate=5e-4),
-    "round-6": persistent(350, restart=0.4, seed=7, learning_rate=5e-4),
-    "round-7": balanced(350, seed=8, learning_rate=7e-4, fresh=0.4, mean_after=1.0),
-    "round-8": balanced(400, seed=10),
-    "equilibrium": balanced(450, seed=11),
-    "dncn": Settings(**COMMON, steps=4200, learning_rate=1e-3),
+    "equilibrium": persistent(250, restart=0.35, seed=6, learning_rate=5e-4),
+    "dncn": Settings(**COMMON, steps=2650, learning_rate=1e-3),
 }
-STARTS_FROM = dict(pairwise(("equilibrium", *(f"round-{n}" for n in range(8, 0, -1)), "unrolled")))
-"""The rounds go on from the unrolled model: 4200 steps in all, as many as DnCn takes."""
+STARTS_FROM = dict(pairwise(("equilibrium", "round-4", "round-3", "round-2", "round-1", "unrolled")))
+"""The rounds go on from the unrolled model: 2650 steps in all, as many as DnCn takes."""
 
 
 def domain(name: str, folder: Path) -> Domain:
