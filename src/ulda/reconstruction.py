@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ulda.api import reconstruct
 from ulda.data.image_output import image_suffix, save_images
-from ulda.data.measurements import Undersampling, count_slices, measurements
+from ulda.data.measurements import Undersampling, count_slices, measurements, slice_affine
 from ulda.data.readers import KindChoice
 from ulda.errors import UldaError
 from ulda.solvers import run_output
@@ -103,7 +103,7 @@ def reconstruct_file(
             if progress:
                 progress(n_done, max(n_done, total))
         if images:
-            save_images(out, torch.cat(images).numpy(), overwrite=overwrite)
+            save_images(out, torch.cat(images).numpy(), affine=slice_affine(source), overwrite=overwrite)
     branches = [step["branch"] for sample in samples for step in sample["iterations"]]
     return FileSummary(
         out=str(out),

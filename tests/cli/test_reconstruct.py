@@ -179,6 +179,25 @@ def test_tampering_with_the_run_is_detected(
     assert message in error
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_nifti_out_lies_where_nifti_in_lay(tmp_path: Path, base: Path, command: Command, axis: int) -> None:
+    """The same voxel has the same place in the room, across whatever axis the slices were cut."""
+    volume = np.moveaxis(knee(3).abs().numpy(), 0, axis)
+    zooms = [1.5, 1.2, 1.1]
+    zooms[axis] = 4
+    turned = np.array([[0.8, -0.6, 0], [0.6, 0.8, 0], [0, 0, -1]]) @ np.diag(zooms)
+    affine = np.vstack([np.column_stack([turned, [10, -20, 30]]), [0, 0, 0, 1]])
+    nibabel.save(nibabel.Nifti1Image(volume, affine), tmp_path / "a.nii.gz")
+    out = tmp_path / "out.nii"
+    asked = ("--model", base, "--ratio", 0.4, "--iterations", 1, "--out", out)
+    assert command("reconstruct", tmp_path / "a.nii.gz", *asked)[0] == 0
+    found = nibabel.load(out)
+    before = affine @ [*np.insert([9, 5], axis, 2), 1]  # row 9, column 5 of slice 2
+    np.testing.assert_allclose(found.affine @ [9, 5, 2, 1], before, atol=1e-4)
+    assert found.shape == (*np.delete(volume.shape, axis), 3)
+    assert command("verify", out)[0] == 0
+
+
 def test_nifti_in_and_an_adapter(tmp_path: Path, base: Path, command: Command) -> None:
     magnitude = 700 * knee(3).abs()
     nibabel.save(nibabel.Nifti1Image(np.moveaxis(magnitude.numpy(), 0, -1), np.diag([1, 1, 4, 1])), tmp_path / "a.nii")

@@ -40,7 +40,13 @@ def image_files(path: Path, n_slices: int) -> list[Path]:
     return [path.with_name(f"{path.stem}-{i:0{digits}}{path.suffix}") for i in range(n_slices)]
 
 
-def save_images(path: str | Path, images: NDArray[np.complexfloating[Any, Any]], *, overwrite: bool = False) -> None:
+def save_images(
+    path: str | Path,
+    images: NDArray[np.complexfloating[Any, Any]],
+    *,
+    affine: NDArray[np.float64] | None = None,
+    overwrite: bool = False,
+) -> None:
     """Write complex images ``(slices, H, W)`` in the format that the suffix names.
 
     Parameters
@@ -49,13 +55,15 @@ def save_images(path: str | Path, images: NDArray[np.complexfloating[Any, Any]],
         The file to write; its suffix is one of `SUFFIXES`.
     images
         The images.
+    affine
+        The map from row, column and number of a slice to millimetres, which only NIfTI keeps; None for the identity.
     overwrite
         Replace existing files.
     """
     path = Path(path)
     if not image_suffix(path):
         raise UldaError(f"images cannot be written to {path.name}; the suffix must be one of {', '.join(SUFFIXES)}")
-    for file, content in zip(image_files(path, len(images)), _encode(path, images), strict=True):
+    for file, content in zip(image_files(path, len(images)), _encode(path, images, affine), strict=True):
         with atomic_output(file, overwrite=overwrite) as temporary:
             temporary.write_bytes(content)
 
@@ -100,7 +108,7 @@ def _values(images: NDArray[Any], suffix: str) -> tuple[NDArray[Any], Any]:
     return magnitude, 1e-6 * magnitude
 
 
-def _encode(path: Path, images: NDArray[Any]) -> list[bytes]:
+def _encode(path: Path, images: NDArray[Any], affine: NDArray[np.float64] | None) -> list[bytes]:
     suffix = image_suffix(path)
     values, _ = _values(images, suffix)
     if suffix == ".png":
@@ -109,7 +117,7 @@ def _encode(path: Path, images: NDArray[Any]) -> list[bytes]:
         stream = io.BytesIO()
         np.save(stream, values, allow_pickle=False)
         return [stream.getvalue()]
-    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), np.eye(4)).to_bytes()
+    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), np.eye(4) if affine is None else affine).to_bytes()
     return [gzip.compress(content, mtime=0) if suffix == ".nii.gz" else content]
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.data.importing import ImportOptions, prepare
@@ -79,6 +81,12 @@ def count_slices(path: str | Path, kind: KindChoice = "auto") -> int:
     """Return how many slices a path holds, without reading them."""
     source, reader = _only(Path(path))
     return reader.describe(source, kind).n_slices
+
+
+def slice_affine(path: str | Path) -> NDArray[np.float64] | None:
+    """Return where the slices of a path lie, as `ulda.data.readers.Reader.affine` does."""
+    source, reader = _only(Path(path))
+    return reader.affine(source)
 
 
 def measurements(

@@ -126,3 +126,7 @@ class Reader(ABC):
         ulda.errors.UldaError
             With one sentence a person can act on: truncated file, wrong keys, wrong rank, ...
         """
+
+    def affine(self, path: Path) -> NDArray[np.float64] | None:  # noqa: ARG002
+        """Return the map from row, column and number of a slice to millimetres; None where that is not known."""
+        return None

@@ -84,6 +84,17 @@ class NiftiReader(Reader):
                         source=path.name,
                     )
 
+    def affine(self, path: Path) -> NDArray[np.float64] | None:
+        """Return the one of the header, for the axes as the slices have them; None for several volumes."""
+        with reading(path, self.name):
+            image = _load(path)
+            shape = _shape(path, image)
+            if len(shape) == 4:
+                return None
+            axis = _slice_axis(shape, image.header.get_zooms())
+            order = [0, 1, 2] if axis is None else [*(at for at in range(3) if at != axis), axis]
+            return np.asarray(image.affine, np.float64)[:, [*order, 3]]
+
 
 def _load(path: Path) -> Any:
     try:
