@@ -209,6 +209,9 @@ def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
     restarted = [batch for batch in drawn if batch.is_kept and batch.start is None]
     assert all(batch.start is None and batch.rollout == 0 for batch in fresh)
     assert 70 < len(fresh) < 130
+    never = settings.model_copy(update={"fresh_of": {"knee": 0.0}})
+    assert all(draw([task()], never, step, kept).is_kept for step in range(50))
+    assert any(not draw([task("hip")], never, step, kept).is_kept for step in range(50))
     assert 5 < len(restarted) < 40
     # the kept batch is the same before and after a fresh step
     checkpoints = []

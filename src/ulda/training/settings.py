@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -61,6 +61,8 @@ class Settings(BaseModel):
         For ``equilibrium``: the probability of a step that trains the T-th iterate of a new batch, from zero-filling,
         and leaves the kept batches as they are. It weighs the T-th iterate against the solution without shortening
         the way that the kept batches go.
+    fresh_of
+        For ``equilibrium``: other values than that of `fresh`, for the batches of single domains.
     continued_phases
         For ``equilibrium``: the differentiated phases of a step that goes on with a batch.
     longest_rollout
@@ -103,6 +105,7 @@ class Settings(BaseModel):
     chains: int = Field(8, ge=1)
     restart: float = Field(0.3, gt=0, le=1)
     fresh: float = Field(0.0, ge=0, lt=1)
+    fresh_of: dict[str, Annotated[float, Field(ge=0, lt=1)]] = {}
     continued_phases: int = Field(8, ge=1)
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
