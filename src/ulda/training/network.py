@@ -155,7 +155,7 @@ class ULDA(nn.Module):
         self.adapters = nn.ModuleDict()
         self.steps = nn.ModuleDict()
         self.mixings = nn.ModuleDict()
-        self.own_layers = nn.ModuleDict()  # of adapters from before there were mixings
+        self.own_layers = nn.ModuleDict()  # instead of a mixing: in earlier adapter files, and where it is asked for
         self.sources: tuple[str, ...] = ()
         self.domain: str | None = None
         for number, name in enumerate(sources):
