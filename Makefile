@@ -26,15 +26,15 @@ format: $(VENV)/.dev
 
 # the parts of the documentation that come from the code
 docs: $(VENV)/.dev
-	$(BIN)/python scripts/update_config_table.py
-	$(BIN)/python scripts/update_methods_table.py
+	$(BIN)/python -m scripts.update_config_table
+	$(BIN)/python -m scripts.update_methods_table
 	$(BIN)/python -m scripts.update_api
 	$(BIN)/python -m scripts.update_outputs
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/streaming.py
-	$(BIN)/python benchmarks/regularizer.py
-	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.regularizer
+	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.methods
 
 # for the accessibility of reports; its test skips where there is none

@@ -3,7 +3,7 @@
 Prints the mean PSNR of every setting over brain, prostate and cardiac slices of the validation splits, at
 128 px and 20 % sampling with a mask of its own for every slice. The k-space is simulated from magnitudes.
 
-Run ``PYTHONPATH=src python benchmarks/classical_weights.py`` (about five minutes on one core).
+Run ``python -m benchmarks.classical_weights`` (about five minutes on one core).
 """
 
 from __future__ import annotations

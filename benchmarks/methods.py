@@ -29,17 +29,19 @@ from typing import Any
 
 import torch
 
-from benchmarks.regularizer import machine, memory_mb, write_into
+from benchmarks.regularizer import machine, memory_mb
+from scripts.marked import write_between
 from ulda.baselines import METHODS, TrainableMethod, method_class
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings
 
+ROOT = Path(__file__).resolve().parents[1]
 SIDES = (64, 128, 256)
 PEER = "unet"
 SOURCES = ("brain", "knee")
 SMALL_SIDE = 32
-BEGIN = "<!-- speed -->"
+BEGIN, END = "<!-- speed -->", "<!-- end -->"
 
 
 def task_of(side: int) -> Task:
@@ -113,7 +115,7 @@ def in_fresh_process(**task: Any) -> Any:
     """Return what `run_task` finds in a new process."""
     command = [sys.executable, "-m", "benchmarks.methods", "--task", json.dumps(task)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -199,7 +201,7 @@ def main() -> None:
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     if arguments.write is not None:
-        write_into(arguments.write, markdown(result), BEGIN)
+        write_between(arguments.write, BEGIN, END, markdown(result))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The five promises of the theory, measured on small problems in double precision.
 
-Run: ``python benchmarks/promises.py``. It prints the numbers, writes them to ``benchmarks/results/promises.json`` and
-draws ``docs/figures/promises.svg``. The tests assert the same numbers.
+Run: ``python -m benchmarks.promises``. It prints the numbers, writes them to ``benchmarks/results/promises.json`` and
+into ``docs/theory.md``, and draws ``docs/figures/promises.svg``. The tests assert the same numbers.
 
 The problems are a learned regulariser with random weights on small images (non-convex), and group shrinkage, where the
 features are linear and the minimiser is known.
@@ -20,12 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scripts.marked import write_between
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.solvers import Evaluation, Options, Reconstruction, Trace, elda
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE = 8
+BEGIN, END = "<!-- promises: begin -->", "<!-- promises: end -->"
 
 
 @dataclass(frozen=True)
@@ -306,10 +308,6 @@ def main() -> None:
     torch.set_num_threads(1)
     found = measure()
     draw(found, ROOT / "docs" / "figures" / "promises.svg")
-    page = ROOT / "docs" / "theory.md"
-    before, _, rest = page.read_text().partition("<!-- promises: begin -->")
-    after = rest.partition("<!-- promises: end -->")[2]
-    page.write_text(f"{before}<!-- promises: begin -->\n{table(found)}\n<!-- promises: end -->{after}")
     for name, results in found.items():
         print(name)
         for part in ("descent", "fixed_smoothing"):
@@ -317,6 +315,7 @@ def main() -> None:
         for promise, numbers in results.items():
             print(f"  {promise}: {json.dumps(numbers)}")
     (ROOT / "benchmarks" / "results" / "promises.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_between(ROOT / "docs" / "theory.md", BEGIN, END, table(found))
 
 
 if __name__ == "__main__":

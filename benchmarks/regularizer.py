@@ -1,7 +1,7 @@
 """Speed and memory of the regulariser, as ratios of measurements from one run, for one and for two threads.
 
-Run: ``python benchmarks/regularizer.py [--json FILE] [--write docs/speed.md]``; `--write` replaces the table of that
-page. Every measurement is a fresh process.
+Run: ``python -m benchmarks.regularizer [--json FILE] [--write docs/speed.md]``; `--write` replaces the table of
+that page. Every measurement is a fresh process.
 
 Training step
     Forward through the phases ``z = x - alpha grad f(x)``, ``x = z - beta grad r_eps(z)`` (20 % Cartesian mask, step
@@ -39,6 +39,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from scripts.marked import write_between
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.models.regularizer import _evaluate, stacked
 from ulda.physics import CartesianMRI, cartesian_mask
@@ -46,6 +47,7 @@ from ulda.physics import CartesianMRI, cartesian_mask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROOT = Path(__file__).resolve().parents[1]
 EPS = 0.03
 BEGIN, END = "<!-- begin: written by benchmarks/regularizer.py -->", "<!-- end -->"
 
@@ -195,8 +197,8 @@ def in_fresh_process(
     task = json.dumps({"name": name, "threads": threads, "size": asdict(size), "options": options})
     allocator = {"MALLOC_MMAP_THRESHOLD_": "65536"} if returning else {}
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)} | allocator
-    command = [sys.executable, __file__, "--task", task]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    command = [sys.executable, "-m", "benchmarks.regularizer", "--task", task]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -314,13 +316,6 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_into(page: Path, text: str, begin: str = BEGIN) -> None:
-    """Replace what stands between the two marks of a page."""
-    before, rest = page.read_text().split(begin)
-    after = rest.split(END, 1)[1]
-    page.write_text(f"{before}{begin}\n{text}\n{END}{after}")
-
-
 def main() -> None:
     """Measure, print the table, and keep it if asked to."""
     parser = argparse.ArgumentParser(description="Speed and memory of the regulariser.")
@@ -348,7 +343,7 @@ def main() -> None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     if arguments.write is not None:
-        write_into(arguments.write, markdown(results))
+        write_between(arguments.write, BEGIN, END, markdown(results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Peak memory of importing and iterating, for N and for 10 N slices of several formats.
 
-Run: ``python benchmarks/streaming.py``. Each measurement is a fresh process; the ratio of the two peaks is what
+Run: ``python -m benchmarks.streaming``. Each measurement is a fresh process; the ratio of the two peaks is what
 counts. It must stay below 1.2.
 """
 
@@ -24,6 +24,7 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+ROOT = Path(__file__).resolve().parents[1]
 SIDE = 256
 
 
@@ -130,8 +131,8 @@ def peak_memory(name: str, n_slices: int) -> float:
 
 
 def _run(source: Path, out: Path) -> float:
-    command = [sys.executable, __file__, str(source), str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.streaming", str(source), str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return float(done.stdout)
 
 

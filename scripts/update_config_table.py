@@ -1,4 +1,7 @@
-"""Write the table of all keys of a training configuration into docs/train.md, from the code."""
+"""Write the table of all keys of a training configuration, the end of docs/train.md, from the code.
+
+Run: ``python -m scripts.update_config_table``.
+"""
 
 from __future__ import annotations
 

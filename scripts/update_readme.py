@@ -1,7 +1,7 @@
 """Put the table of a demo run into the README.
 
-Run after ``make demo``: ``python scripts/update_readme.py demo-output/demo.json``. The run is kept, without what is per
-slice, in ``benchmarks/results/demo.json``.
+Run after ``make demo``: ``python -m scripts.update_readme demo-output/demo.json``. The run is kept, without what is
+per slice, in ``benchmarks/results/demo.json``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+
+from scripts.marked import write_between
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,9 +31,7 @@ def main() -> None:
         + "\n".join(rows)
         + f"\n\n{run['verdict']}."
     )
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split("<!-- demo -->\n", 1)
-    readme.write_text(f"{before}<!-- demo -->\n{text}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}")
+    write_between(ROOT / "README.md", "<!-- demo -->", "<!-- end -->", text)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""Write what the packed results of the experiments say into docs/results.md, and nothing else into it."""
+"""Write what the packed results of the experiments say into docs/results.md, and nothing else into it.
+
+Run: ``python -m scripts.update_results``.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from scripts.marked import replaced
 from ulda.experiments import load_experiment
 from ulda.experiments.cells import read_cells
 from ulda.experiments.page import section
@@ -16,9 +20,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "experiments"
 def with_results(text: str, folder: Path) -> str:
     """Return a page whose marked sections say what the packed results in a folder say."""
     for path in sorted(folder.glob("*.json")):
-        begin, end = f"<!-- {path.stem} -->\n", f"<!-- end of {path.stem} -->"
-        before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-        text = f"{before}\n{section(load_experiment(path.stem), 'bench', read_cells(path))}\n\n{after}"
+        body = section(load_experiment(path.stem), "bench", read_cells(path))
+        text = replaced(text, f"<!-- {path.stem} -->", f"<!-- end of {path.stem} -->", f"\n{body}\n")
     return text
 
 

@@ -125,4 +125,4 @@ def test_a_file_for_ulda_stays_as_it_is() -> None:
 
 
 def test_the_table_in_the_document_is_that_of_the_code() -> None:
-    assert methods_table() in DOCUMENT.read_text(), "run scripts/update_methods_table.py"
+    assert methods_table() in DOCUMENT.read_text(), "run `make docs`"

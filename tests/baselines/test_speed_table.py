@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.methods import BEGIN, markdown
-from benchmarks.regularizer import END
+from benchmarks.methods import BEGIN, END, markdown
+from scripts.marked import between
 from ulda.baselines import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_documented_numbers_are_those_of_the_result_file() -> None:
     result = json.loads((ROOT / "benchmarks" / "results" / "methods.json").read_text())
     page = (ROOT / "docs" / "methods.md").read_text()
-    assert page.split(BEGIN)[1].split(END)[0].strip() == markdown(result)
+    assert between(page, BEGIN, END) == markdown(result)
     assert set(result["methods"]) == set(METHODS)
     seconds = (
         result["methods"]["ulda"]["training"]["64"]["seconds"] / result["methods"]["unet"]["training"]["64"]["seconds"]

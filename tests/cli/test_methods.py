@@ -28,7 +28,7 @@ name: shared
 data: [{name: kidney, file: kidney.npz}]
 architecture: {width: 3, depth: 2, phases: 2}
 initialise: {steps: 2, batch_size: 1}
-train: {steps: 4, batch_size: 1, validate_every: 0, lower_level: equilibrium}
+train: {steps: 4, batch_size: 1, validate_every: 0, lower_level: equilibrium, common: 0.3}
 """
 SPLITS = {"a": "train", "b": "train", "c": "val", "d": "test", "e": "test"}
 
@@ -133,7 +133,8 @@ def test_a_written_configuration_trains_the_same_model(trained: Path, command: C
 def test_one_file_trains_other_methods_on_the_same_terms(place: Path, command: Command, tmp_path: Path) -> None:
     arguments = "train", place / "shared.yaml", "--threads", 1
     text = succeed(command, *arguments, "--method", "dncn", "--out", tmp_path / "dncn")
-    note = "note: architecture, initialise, train.lower_level in the file belong to ulda and are ignored for dncn"
+    ignored = "architecture, initialise, train.lower_level, train.common"
+    note = f"note: {ignored} in the file belong to ulda and are ignored for dncn"
     assert note in text
     assert "trained shared (dncn) on kidney: 144650 parameters" in text
     text = succeed(command, *arguments, "--method", "ulda", "--out", tmp_path / "ulda")

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,15 @@ train: {steps: 40, batch_size: 2, validate_every: 20, checkpoint_every: 3, log_e
         chains: 2, continued_phases: 2, longest_rollout: 2}
 card: {licences: MIT}
 """
+ROUNDS = (
+    CONFIG.replace("steps: 40", "mean_after: 0.5, steps: 4")
+    + """
+rounds:
+  - {steps: 5, batch_size: 1, validate_every: 0, checkpoint_every: 2, mean_after: 0}
+  - {steps: 40, batch_size: 1, validate_every: 20, checkpoint_every: 3, lower_level: equilibrium, chains_after: 0,
+     chains: 2, continued_phases: 2, longest_rollout: 2, mean_after: 0.1}
+"""
+)
 SAME_BYTES = ("model.safetensors", "log.csv", "config.yaml", "initialise/knee/log.csv", "initialise/kidney/log.csv")
 
 
@@ -50,13 +61,14 @@ def whole(config: Path) -> Path:
     return folder
 
 
-def interrupted(config: Path, out: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start `ulda train`, and send it a signal once step 1 has written a checkpoint."""
+def interrupted(config: Path, out: Path, number: signal.Signals, stage: str = "") -> subprocess.CompletedProcess[str]:
+    """Start `ulda train`, and send it a signal once a stage, by default step 1, has written a checkpoint."""
     arguments = [sys.executable, "-m", "ulda", "train", str(config), "--out", str(out), "--threads", "1"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(arguments, env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 120
-    while not (out / "checkpoint.safetensors").exists() and process.poll() is None and time.monotonic() < deadline:
+    checkpoint = out / stage / "checkpoint.safetensors"
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(number)
     output, errors = process.communicate()
@@ -64,8 +76,8 @@ def interrupted(config: Path, out: Path, number: signal.Signals) -> subprocess.C
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
 
-def assert_same_files(first: Path, second: Path) -> None:
-    for name in SAME_BYTES:
+def assert_same_files(first: Path, second: Path, *others: str) -> None:
+    for name in (*SAME_BYTES, *others):
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
@@ -107,6 +119,33 @@ def test_a_killed_run_resumes_to_the_same_bytes(config: Path, whole: Path, comma
     assert_same_files(out, whole)
 
 
+def test_a_run_killed_in_a_round_resumes_to_the_same_bytes(config: Path, command: Command, tmp_path: Path) -> None:
+    rounds = config.with_name("rounds.yaml")
+    rounds.write_text(ROUNDS)
+    train_base(load_config(rounds), tmp_path / "whole")
+    out = tmp_path / "run"
+    interrupted(rounds, out, signal.SIGKILL, "round-2")
+    assert command("train", rounds, "--out", out, "--resume", "--threads", 1)[0] == 0
+    assert_same_files(out, tmp_path / "whole", "round-1/log.csv", "round-2/log.csv")
+
+
+def test_the_progress_bar_counts_all_stages(
+    config: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def recorded(_: str) -> Iterator[Callable[[int, int | None], None]]:
+        yield lambda done, total: seen.append((done, total))
+
+    monkeypatch.setattr("ulda.cli.train.progress_bar", recorded)
+    rounds = config.with_name("bar.yaml")
+    rounds.write_text(ROUNDS.replace("steps: 40", "steps: 3"))
+    assert command("train", rounds, "--out", tmp_path / "run", "--threads", 1)[0] == 0
+    # two sources for 3 steps each, then 4, 5 and 3
+    assert seen == [(done, 18) for done in range(1, 19)]
+
+
 def test_ctrl_c_saves_and_says_how_to_continue(config: Path, whole: Path, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = interrupted(config, out, signal.SIGINT)
@@ -131,6 +170,10 @@ def test_resuming_with_another_configuration_names_the_key(config: Path, whole: 
     code, _, errors = command("train", changed, "--out", whole, "--resume")
     assert code == 1
     assert "another masks.per_ratio (2, now 3)" in errors
+    changed.write_text(CONFIG + "rounds: [{steps: 3}]")
+    code, _, errors = command("train", changed, "--out", whole, "--resume")
+    assert code == 1
+    assert "another number of rounds (0, now 1)" in errors
 
 
 def test_print_config_prints_a_configuration(command: Command) -> None:
@@ -152,17 +195,28 @@ def test_mistakes_are_one_sentence(command: Command, tmp_path: Path) -> None:
     assert "name a configuration" in errors
 
 
+def test_a_time_and_rounds_exclude_each_other(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "rounds.yaml"
+    path.write_text(ROUNDS)
+    sentence = "a time (seconds) and rounds exclude each other; give the steps of each round, or leave the rounds out"
+    assert command("train", path, "--seconds", 5) == (1, "", f"error: {sentence}\n")
+    path.write_text(ROUNDS + "seconds: 5")
+    assert command("train", path) == (1, "", f"error: rounds.yaml: wrong settings: {sentence}\n")
+
+
 def test_events_for_tensorboard(config: Path, command: Command, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     short = config.with_name("short.yaml")
-    short.write_text(CONFIG.replace("steps: 40", "steps: 2"))
+    short.write_text(ROUNDS.replace("steps: 40", "steps: 2"))
     assert command("train", short, "--out", tmp_path / "run", "--tensorboard", "--threads", 1)[0] == 0
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("initialise/loss")] == list(range(1, 7))
-    assert [event.step for event in events.Scalars("train/knee/psnr")] == [2]
+    assert [event.step for event in events.Scalars("train/knee/psnr")] == [4]
+    assert [event.step for event in events.Scalars("round-1/loss")] == [1, 2, 3, 4, 5]
+    assert [event.step for event in events.Scalars("round-2/knee/psnr")] == [2]
 
 
 def test_the_masks_of_a_source(config: Path) -> None:

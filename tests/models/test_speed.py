@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.regularizer import BEGIN, END, Size, TrainingStep, assert_same, markdown, memory_of_both
+from scripts.marked import between
 
 ROOT = Path(__file__).parents[2]
 SMALL = Size(side=64, phases=3)
@@ -27,4 +28,4 @@ def test_both_ways_of_training_have_the_same_gradients() -> None:
 def test_the_page_shows_the_stored_results() -> None:
     results = json.loads((ROOT / "benchmarks/results/regularizer.json").read_text())
     page = (ROOT / "docs/speed.md").read_text()
-    assert page.split(BEGIN)[1].split(END)[0].strip() == markdown(results)
+    assert between(page, BEGIN, END) == markdown(results)

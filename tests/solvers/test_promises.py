@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks import promises
 from benchmarks.promises import BAD_BETA, FIXED, NORMAL, SHRINKAGE, TOLERANCES
+from scripts.marked import between
 
 PROPOSALS = pytest.mark.parametrize("bad", [{}, {"beta": BAD_BETA}], ids=["usual", "bad proposals"])
 
@@ -72,3 +74,9 @@ def test_the_bound_on_the_curvature_is_a_bound() -> None:
             change = problem.evaluate(other, eps).grad - problem.evaluate(x, eps).grad
         ratio = change.flatten(1).norm(dim=1) / (other - x).flatten(1).norm(dim=1)
         assert float(ratio.max()) < bound
+
+
+def test_the_page_shows_the_stored_results() -> None:
+    found = json.loads((promises.ROOT / "benchmarks" / "results" / "promises.json").read_text())
+    page = (promises.ROOT / "docs" / "theory.md").read_text()
+    assert between(page, promises.BEGIN, promises.END) == promises.table(found)

@@ -34,6 +34,22 @@ def test_a_resolved_configuration_reads_back() -> None:
     assert parse_config(config_yaml(config)) == config
 
 
+def test_rounds_have_the_settings_of_a_stage() -> None:
+    config = parse_config(DATA + "train: {steps: 7}\nrounds: [{lower_level: equilibrium}, {fresh_of: {knee: 0.5}}]")
+    assert config.rounds == (Settings(lower_level="equilibrium"), Settings(fresh_of={"knee": 0.5}))
+    assert parse_config(config_yaml(config)) == config
+    assert parse_config(DATA).rounds == ()
+    assert "\nrounds: []\n" in default_config()
+    assert [row.split("|")[1:3] for row in config_table().splitlines() if "| `rounds" in row] == [
+        [" `rounds` ", " `[]` "]
+    ]
+
+
+def test_the_example_of_rounds_in_the_document_is_valid() -> None:
+    example = DOCUMENT.read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert len(parse_config(DATA + example).rounds) == 2
+
+
 def test_the_sizes_are_those_of_the_network() -> None:
     assert vars(CheckedArchitecture()) == asdict(Architecture())
     assert parse_config(DATA + "architecture: {width: 3}").architecture == CheckedArchitecture(width=3)
@@ -45,7 +61,7 @@ def test_every_key_is_explained(part: type) -> None:
 
 
 def test_the_table_in_the_document_is_complete() -> None:
-    assert config_table() in DOCUMENT.read_text(), "run scripts/update_config_table.py"
+    assert config_table() in DOCUMENT.read_text(), "run `make docs`"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +70,14 @@ def test_the_table_in_the_document_is_complete() -> None:
         ("dta: []", "unknown setting 'dta'; did you mean 'data'?"),
         (DATA + "train: {learning_rat: 1}", "unknown setting 'train.learning_rat'; did you mean 'learning_rate'?"),
         (DATA + "initialise: {step: 1}", "unknown setting 'initialise.step'; did you mean 'steps'?"),
+        (
+            DATA + "rounds: [{steps: 2}, {learning_rat: 1}]",
+            "unknown setting 'rounds[1].learning_rat'; did you mean 'learning_rate'?",
+        ),
+        (DATA + "rounds: [{steps: 0}]", "the setting rounds[0].steps is wrong"),
+        (DATA + "rounds: {steps: 2}", "the setting rounds is wrong"),
+        (DATA + "seconds: 60\nrounds: [{steps: 2}]", "a time (seconds) and rounds exclude each other"),
+        (DATA + "method: unet\nrounds: []", "rounds belongs to ulda, but the method is unet"),
         (DATA + "masks: {ratio: [0.2]}", "unknown setting 'masks.ratio'; did you mean 'ratios'?"),
         (DATA + "architecture: {widht: 3}", "unknown setting 'architecture.widht'; did you mean 'width'?"),
         (DATA + "architecture: {width: 0}", "the setting architecture is wrong: width must be positive"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -198,7 +199,8 @@ def test_common_steps_train_what_a_new_domain_starts_from() -> None:
     other, images = step_loss(model, task("new"), batch, settings, 0)
     torch.testing.assert_close(images, x)
     torch.testing.assert_close(other, loss)
-    assert not any(draw([task()], QUICK, step, {}).is_common for step in range(50))
+    never = QUICK.model_copy(update={"common": 0.0})
+    assert not any(draw([task()], never, step, {}).is_common for step in range(50))
 
 
 def test_fresh_steps_leave_the_kept_batches_alone(tmp_path: Path) -> None:
@@ -263,6 +265,57 @@ def test_the_best_validation_wins() -> None:
     history = adapt(model, task(), QUICK.model_copy(update={"steps": 12, "validate_every": 1}), augment=False)
     best = max(entry.validation["knee"]["psnr"] for entry in history if entry.validation)
     assert validate(model, [task()])["knee"]["psnr"] == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_an_adaptation_looks_back_at_shares_of_its_way(tmp_path: Path, augment: bool) -> None:
+    base = ULDA(SMALL, ["brain"])
+    base.add_domain("knee")
+    start = copy.deepcopy(base)
+    too_fast = 0.3 if augment else 0.1
+    settings = QUICK.model_copy(update={"steps": 9, "validate_every": 9, "learning_rate": too_fast, "phases": ()})
+
+    def adapted(**changes: object) -> tuple[ULDA, Progress]:
+        model = copy.deepcopy(base)
+        place = tmp_path / str(changes.get("shares"))
+        history = adapt(model, task(), settings.model_copy(update=changes), augment=augment, folder=place)
+        return model, history[-1]
+
+    far, _ = adapted()
+    assert same(far, start), "so fast a rate must lose, or there is nothing to look back for"
+    found, row = adapted(shares=(0.05, 0.5))
+    assert row.share == (0.5 if augment else 0.05)
+    assert row.validation is not None
+    assert validate(found, [task()])["knee"]["psnr"] == pytest.approx(row.validation["knee"]["psnr"], abs=1e-5)
+    assert row.validation["knee"]["psnr"] > validate(start, [task()])["knee"]["psnr"]
+    last = max((tmp_path / "None").glob("stage-*/checkpoint.safetensors"))
+    end = {name.removeprefix("parameter/"): value for name, value in load_file(last).items()}
+    for name, parameter in found.named_parameters():
+        here = start.get_parameter(name)
+        torch.testing.assert_close(parameter.detach(), here.lerp(end[name], row.share).detach())
+    again, _ = adapted(shares=(0.05, 0.5))  # from its last checkpoint
+    assert same(again, found)
+    log = (tmp_path / "(0.05, 0.5)" / last.parent.name / "log.csv").read_text().splitlines()
+    assert log[0].endswith(",share")
+    assert log[-1].endswith(f",{row.share}")
+
+
+def test_proposals_are_tested_after_a_part_of_the_steps() -> None:
+    model = ULDA(SMALL, ["knee"])
+    with torch.no_grad():  # steps far too long: no proposal descends
+        for name, parameter in model.named_parameters():
+            if "log_kappa" in name or "log_beta" in name:
+                parameter.fill_(9.0)
+    settings = QUICK.model_copy(update={"accept_after": 0.5, "phases": (), "common": 0.0})
+    batch = draw([task()], settings, 0, {})
+
+    def images(step: int, **changes: object) -> torch.Tensor:
+        return step_loss(model, task(), batch, settings.model_copy(update=changes), step)[1]
+
+    taken, tested = images(0, descent="penalty"), images(0, accept_after=0.0)
+    assert not torch.allclose(taken, tested)
+    assert torch.equal(images(2), taken)
+    assert torch.equal(images(3), tested)
 
 
 def test_the_initialisation_is_the_average_of_the_sources() -> None:

@@ -16,7 +16,7 @@ from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.physics import Mask
 from ulda.training.adaptation import Outcome, default_settings, load_target
-from ulda.training.config import OF_ULDA, ULDA_METHOD, Config
+from ulda.training.config import OF_ULDA, TIME_OR_ROUNDS, ULDA_METHOD, Config
 from ulda.training.files import METHOD_FORMAT, read_facts
 from ulda.training.history import Report
 from ulda.training.loop import Task
@@ -51,18 +51,21 @@ def for_method(config: Config, name: str | None = None, seconds: float | None = 
         if sizes:
             notes.append(f"the sizes in the file are those of {config.method} and are ignored for {name}")
         sizes = {}
+    if name == ULDA_METHOD and config.rounds and seconds is not None:
+        raise UldaError(TIME_OR_ROUNDS)
     if name != ULDA_METHOD:
         ignored = sorted(OF_ULDA & config.model_fields_set) if config.method == ULDA_METHOD else []
         given = {key: getattr(config.train, key) for key in config.train.model_fields_set}
-        if config.train.lower_level != "unrolled":
-            ignored.append("train.lower_level")
-            given["lower_level"] = "unrolled"
+        for key, value in {"lower_level": "unrolled", "common": kind.training_defaults.get("common")}.items():
+            if value is not None and given.get(key, value) != value:
+                ignored.append(f"train.{key}")
+                given[key] = value
         if ignored:
             notes.append(f"{', '.join(ignored)} in the file belong to {ULDA_METHOD} and are ignored for {name}")
         check_sizes(name, sizes)
         train = Settings.model_validate({**kind.training_defaults, **given})
         # every setting is given from here on, as a run that is continued must be the one that was started
-        changes |= {"initialise": None, "train": Settings.model_validate(train.model_dump())}
+        changes |= {"initialise": None, "rounds": (), "train": Settings.model_validate(train.model_dump())}
     return config.model_copy(update=changes | {"sizes": sizes}), notes
 
 

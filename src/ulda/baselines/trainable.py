@@ -79,7 +79,7 @@ class TrainableMethod(nn.Module, Method):
     """Authors, year and where it was published."""
     adapts: ClassVar[str] = "all parameters, at a lower rate"
     """What learns in an adaptation, in words."""
-    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "common": 0.0}
     """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
     """Settings of an adaptation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -51,6 +52,7 @@ def train(
     set_threads(threads)
     from ulda.baselines import runs
     from ulda.training.config import load_config
+    from ulda.training.runs import stage_steps
 
     if seconds is not None and not seconds > 0:
         raise UldaError(f"--seconds must be positive, but it is {seconds:g}")
@@ -58,7 +60,7 @@ def train(
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     folder = out or Path("runs") / settings.name
-    n_initial = len(settings.data) * settings.initialise.steps if settings.initialise else 0
+    planned = stage_steps(settings)
     with ExitStack() as stack:
         advance = stack.enter_context(progress_bar(f"training {settings.name}"))
         write = None
@@ -68,10 +70,9 @@ def train(
             write = stack.enter_context(tensorboard_report(folder / "tensorboard"))
 
         def report(stage: str, progress: Progress) -> None:
-            if stage == "train":
-                advance(n_initial + progress.step, n_initial + progress.steps)
-            else:
-                advance(progress.step, n_initial + settings.train.steps)
+            planned[stage] = progress.steps  # a time decides on those of step 1 when it begins
+            done = sum(steps for _, steps in takewhile(lambda entry: entry[0] != stage, planned.items()))
+            advance(done + progress.step, sum(planned.values()))
             if write is not None:
                 write(stage, progress)
 

@@ -280,4 +280,5 @@ def _validation_facts(split: TrainingSplit, history: list[Progress], name: str) 
         "subjects": sorted(set(split.validation.subjects)),
         "unadapted": history[0].validation[name],
         "adapted": best.validation[name],
+        "share": best.share,
     }

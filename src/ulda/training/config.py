@@ -15,10 +15,13 @@ from ulda.training.settings import Settings, checked
 from ulda.training.slices import DEMO
 
 ULDA_METHOD = "ulda"
-"""The method that `architecture` and `initialise` belong to."""
+"""The method that `architecture`, `initialise` and `rounds` belong to."""
 
-OF_ULDA = frozenset({"architecture", "initialise"})
+OF_ULDA = frozenset({"architecture", "initialise", "rounds"})
 """The keys that only this method has."""
+
+TIME_OR_ROUNDS = "a time (seconds) and rounds exclude each other; give the steps of each round, or leave the rounds out"
+"""What is said where both are given."""
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -134,6 +137,9 @@ class Config(BaseModel):
         For ulda, step 0: the extractor is trained on each source alone and averaged; null to leave it out.
     train
         Step 1: all sources together.
+    rounds
+        Further rounds of step 1, each from where the one before ended. Only for ulda, and not with `seconds`; each has
+        the keys of `train`.
     card
         Free fields for the model card, such as licences and limits.
     """
@@ -150,6 +156,7 @@ class Config(BaseModel):
     architecture: CheckedArchitecture = CheckedArchitecture()
     initialise: Settings | None = Settings(steps=150)
     train: Settings = Settings()
+    rounds: tuple[Settings, ...] = ()
     card: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -170,6 +177,12 @@ class Config(BaseModel):
                 given |= {"train.lower_level"}
             if given:
                 raise ValueError(f"{min(given)} belongs to ulda, but the method is {self.method}; remove one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _time_or_rounds(self) -> Config:
+        if self.seconds is not None and self.rounds:
+            raise ValueError(TIME_OR_ROUNDS)
         return self
 
     def values(self) -> dict[str, Any]:

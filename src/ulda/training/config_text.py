@@ -21,6 +21,9 @@ EXAMPLE_DATA = [
 ]
 """The sources of the default file, which has to run on any machine."""
 
+_LIKE_TRAIN = ("initialise", "rounds")
+"""The keys whose settings are those of `train`."""
+
 _WIDTH = 100
 
 
@@ -85,12 +88,12 @@ def _commented_entry(entry: BaseModel) -> list[str]:
 
 
 def _entries(part: type, prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, default and meaning of each key; both stages take the same settings, which are told once."""
+    """Yield path, default and meaning of each key; all stages take the same settings, which are told once."""
     texts = attribute_texts(part)
     for name, annotation in annotations_of(part).items():
         inner = parts_in(annotation)
-        yield f"{prefix}{name}", "" if inner else _default(part, name), texts[name]
-        if inner and name != "initialise":
+        yield f"{prefix}{name}", _default(part, name), texts[name]
+        if inner and name not in _LIKE_TRAIN:
             yield from _entries(inner[0], f"{prefix}{name}{'[]' if name == 'data' else ''}.")
 
 
@@ -98,7 +101,7 @@ def _default(part: type, name: str) -> str:
     default = getattr(part, name, None)
     if issubclass(part, BaseModel):
         default = part.model_fields[name].get_default(call_default_factory=True)
-    return "" if default is PydanticUndefined else f"`{_flow(default)}`"
+    return "" if default is PydanticUndefined or parts_in(type(default)) else f"`{_flow(default)}`"
 
 
 def _flow(value: Any) -> str:

@@ -32,6 +32,8 @@ class Progress:
         Metrics by domain, where the step was followed by a validation.
     seconds
         Time since the beginning of the run, without the pauses before it was resumed.
+    share
+        The share of the way from the start that the validated parameters are at; 1 but for what a run looks back at.
     """
 
     step: int
@@ -40,6 +42,7 @@ class Progress:
     learning_rate: float
     validation: dict[str, dict[str, float]] | None = None
     seconds: float = 0.0
+    share: float = 1.0
 
 
 Report = Callable[[Progress], None]
@@ -48,6 +51,13 @@ Report = Callable[[Progress], None]
 @dataclass
 class Best:
     """The parameters of the best validation so far, of one run or of several that follow each other.
+
+    Attributes
+    ----------
+    score, parameters
+        Those of the best validation.
+    start
+        What the first run began with.
 
     Examples
     --------
@@ -64,16 +74,21 @@ class Best:
 
     score: float = -math.inf
     parameters: dict[str, Tensor] = field(default_factory=dict)
+    start: dict[str, Tensor] = field(default_factory=dict)
 
     def observe(self, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Keep a copy of the parameters if their score is the best."""
         if score > self.score:
-            self.score = score
-            self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
+            self.score, self.parameters = score, copied(parameters)
 
     def restore(self, parameters: Mapping[str, Tensor]) -> None:
         """Put the best parameters back, where there are any."""
         put(self.parameters, parameters)
+
+
+def copied(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values of parameters as they are now."""
+    return {name: value.detach().clone() for name, value in parameters.items()}
 
 
 @torch.no_grad()
@@ -137,6 +152,8 @@ def write_log(path: Path, history: Sequence[Progress]) -> None:
         row: dict[str, Any] = {"step": entry.step, "loss": loss, "learning_rate": entry.learning_rate}
         for domain, scores in (entry.validation or {}).items():
             row |= {f"{domain}_{name}": value for name, value in scores.items()}
+        if entry.share != 1:
+            row["share"] = entry.share
         rows.append(row)
     columns = dict.fromkeys(column for row in rows for column in row)
     with (

@@ -24,7 +24,7 @@ from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Reconstruction
 from ulda.solvers.certificate import fingerprint
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
-from ulda.training.history import Best, Progress, Report, has_stalled, mean_psnr, put, write_log
+from ulda.training.history import Best, Progress, Report, copied, has_stalled, mean_psnr, put, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
 from ulda.training.network import COMMON, OWN_RATES, ULDA
@@ -130,8 +130,10 @@ def fit(
             run.save()
         raise
     put(run.mean, run.learning)
-    if keep_best and best is not None:
-        best.restore(run.learning)
+    if best is not None:
+        run.look_back(tasks, best)
+        if keep_best:
+            best.restore(run.learning)
     return run.history
 
 
@@ -161,6 +163,8 @@ class _Run:
         self.mean: dict[str, Tensor] = {}
         self.is_whole = True  # not so between an update of the parameters and the books about it
         self.began = time.perf_counter()
+        if best is not None and not best.start:
+            best.start = copied(self.learning)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self.origin = _origin(model, tasks)
@@ -212,7 +216,7 @@ class _Run:
     @contextmanager
     def means(self) -> Iterator[None]:
         """Have the means in the place of the parameters, as far as there are some."""
-        own = {name: self.learning[name].detach().clone() for name in self.mean}
+        own = copied({name: self.learning[name] for name in self.mean})
         put(self.mean, self.learning)
         try:
             yield
@@ -230,6 +234,20 @@ class _Run:
             self.losses = []
             self._write_log()
         self.is_whole = True
+
+    def look_back(self, tasks: Sequence[Task], best: Best) -> None:
+        """Let shares of the way from the start compete; the last row of the log is that of one that wins."""
+        if not self.settings.shares or not any(len(task.validation) for task in tasks):
+            return
+        end = copied(self.learning)
+        for share in self.settings.shares:
+            put({name: best.start[name].lerp(value, share) for name, value in end.items()}, self.learning)
+            row = replace(self.history[-1], validation=validate(self.model, tasks), share=share)
+            if mean_psnr(row) > best.score:
+                best.observe(mean_psnr(row), self.learning)
+                self.history[-1] = row
+        put(end, self.learning)
+        self._write_log()
 
     def save(self) -> None:
         if self.folder is None:
@@ -360,14 +378,16 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     images = task.images[list(batch.index)]
     y, _, peak = normalise_measurement(physics.A(images), physics)
     is_continued = batch.start is not None
-    domain = COMMON if batch.is_common and task.domain in model.sources else task.domain
+    is_common = batch.is_common and model.has_common_start and task.domain in model.sources
+    domain = COMMON if is_common else task.domain
     n_phases = settings.continued_phases if is_continued else phases_at(model, settings, step)
     options = model.options(domain, beyond=is_continued, iterations=n_phases)
     x0 = batch.start
     if batch.rollout > 0:
         with torch.no_grad():
             x0, _ = model.solve(y, physics, domain, replace(options, iterations=batch.rollout), x0=x0)
-    options = replace(options, safeguard=settings.descent == "acceptance")
+    is_tested = settings.descent == "acceptance" and step >= settings.accept_after * settings.steps
+    options = replace(options, safeguard=is_tested)
     tracked = Reconstruction(physics, y, model.regularizer(domain), track_values=True)
     is_penalised = settings.descent != "none" and (settings.penalise_kept or not is_continued)
     penalty = DescentPenalty(tracked, options.eta2) if is_penalised else None

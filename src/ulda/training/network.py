@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -147,6 +147,9 @@ class ULDA(nn.Module):
     >>> model(y, physics, domain="knee").shape
     torch.Size([2, 32, 32])
     """
+
+    has_common_start: ClassVar[bool] = True
+    """Whether a new domain starts from the mean of what the sources have for themselves."""
 
     def __init__(self, architecture: Architecture | None = None, sources: Sequence[str] = (), *, seed: int = 0) -> None:
         super().__init__()

@@ -18,11 +18,12 @@ from ulda.training.files import save_base
 from ulda.training.history import Progress, Report, total_seconds, total_steps
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, Architecture
+from ulda.training.settings import Settings
 from ulda.training.slices import DEMO, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import initialise, train_sources
 
 StageReport = Callable[[str, Progress], None]
-"""Called after each step with the name of the stage, ``initialise`` or ``train``."""
+"""Called after each step with the name of the stage: ``initialise``, ``train``, ``round-1``, ``round-2``, ..."""
 
 CONFIG_NAME = "config.yaml"
 BUDGET_NAME = "budget.json"
@@ -45,8 +46,8 @@ def train_base(
     config
         What to train, with absolute paths.
     folder
-        Gets ``config.yaml``, the checkpoint and ``log.csv`` of step 1, those of step 0 in ``initialise/DOMAIN``, and at
-        the end ``model.safetensors`` and ``model.json``.
+        Gets ``config.yaml``, the checkpoint and ``log.csv`` of step 1, those of step 0 in ``initialise/DOMAIN``, those
+        of further rounds in ``round-1``, ``round-2``, ..., and at the end ``model.safetensors`` and ``model.json``.
     resume
         Continue what the folder holds; the result has the same bits as that of a run without a pause.
     command
@@ -59,26 +60,52 @@ def train_base(
     folder = Path(folder)
     prepare(folder, config, resume)
     tasks, data_facts = load_tasks(config)
-    n_initial = len(tasks) * config.initialise.steps if config.initialise else 0
-    settings = config.train
+    rounds = _rounds(config)
     if steps_in_time is not None:
-        settings = settings.model_copy(update={"steps": _after(n_initial, steps_in_time(tasks))})
+        n_initial = stage_steps(config).get("initialise", 0)
+        rounds["train"] = config.train.model_copy(update={"steps": _after(n_initial, steps_in_time(tasks))})
     model = ULDA(Architecture(**vars(config.architecture)), [task.domain for task in tasks], seed=config.seed)
     before: list[Progress] = []
     if config.initialise is not None:
         place = folder / "initialise"
         before = initialise(model, tasks, config.initialise, folder=place, report=named(report, "initialise"))
-    after = train_sources(model, tasks, settings, folder=folder, report=named(report, "train"))
-    card = training_card(config, command, data_facts, before + after)
+    after: dict[str, list[Progress]] = {}
+    for name, settings in rounds.items():
+        place = folder if name == "train" else folder / name
+        after[name] = train_sources(model, tasks, settings, folder=place, report=named(report, name))
+    n_steps = {name: total_steps(history) for name, history in after.items()}
+    card = training_card(config, command, data_facts, before, *after.values())
     card["spent"] = {
         "equal": "steps" if config.seconds is None else "wall-clock",
-        "steps": total_steps(after),
-        "slices": total_steps(after) * settings.batch_size,
-        "seconds": round(total_seconds(before + after), 2),
+        "steps": sum(n_steps.values()),
+        "slices": sum(n_steps[name] * settings.batch_size for name, settings in rounds.items()),
+        "seconds": round(sum(map(total_seconds, (before, *after.values()))), 2),
         "extra_steps": {"initialise": total_steps(before)} if before else {},
     }
     save_base(model, folder, card, overwrite=resume)
     return model.eval()
+
+
+def stage_steps(config: Config) -> dict[str, int]:
+    """Return the steps of each stage of a training, by name and in their order; a time may allow others."""
+    initial = {"initialise": len(config.data) * config.initialise.steps} if config.initialise else {}
+    return initial | {name: settings.steps for name, settings in _rounds(config).items()}
+
+
+def round_name(number: int) -> str:
+    """Return the name of a further round of step 1, as a stage and as a folder.
+
+    Examples
+    --------
+    >>> round_name(1)
+    'round-1'
+    """
+    return f"round-{number}"
+
+
+def _rounds(config: Config) -> dict[str, Settings]:
+    """Return the settings of all rounds of step 1, by name."""
+    return {"train": config.train} | {round_name(i): settings for i, settings in enumerate(config.rounds, 1)}
 
 
 def _after(n_initial: int, steps: int) -> int:
@@ -98,18 +125,21 @@ def load_tasks(config: Config) -> tuple[list[Task], list[dict[str, Any]]]:
 
 
 def training_card(
-    config: Config, command: str, data_facts: list[dict[str, Any]], history: list[Progress]
+    config: Config, command: str, data_facts: list[dict[str, Any]], *histories: list[Progress]
 ) -> dict[str, Any]:
-    """Return what is told about a training: the configuration, the data, the last validation, time and machine."""
+    """Return what is told about a training: the configuration, the data, the last validation, time and machine.
+
+    The rows of the stages that followed each other are given one after the other: each stage counts for itself.
+    """
     return {
         **config.card,
         "name": config.name,
         "command": command,
         "config": _without_folders(config),
         "data": data_facts,
-        "validation": _last_validation(history),
+        "validation": _last_validation([row for history in histories for row in history]),
         "training": {
-            "seconds": round(total_seconds(history), 1),
+            "seconds": round(sum(map(total_seconds, histories)), 1),
             "peak_memory_mb": peak_memory_mb(),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
@@ -167,8 +197,8 @@ def prepare(folder: Path, config: Config, resume: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / CONFIG_NAME
     if resume and place.exists():
-        before = dict(_leaves(parse_config(place.read_text(encoding="utf-8")).values()))
-        now = dict(_leaves(config.values()))
+        before = _facts(parse_config(place.read_text(encoding="utf-8")))
+        now = _facts(config)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:
             raise UldaError(
@@ -179,6 +209,11 @@ def prepare(folder: Path, config: Config, resume: bool) -> None:
         (folder / BUDGET_NAME).unlink(missing_ok=True)
     with atomic_output(place, overwrite=True) as temporary:
         temporary.write_text(config_yaml(config), encoding="utf-8")
+
+
+def _facts(config: Config) -> dict[str, Any]:
+    """Return all values of a configuration by the paths of their keys."""
+    return {"number of rounds": len(config.rounds), **dict(_leaves(config.values()))}
 
 
 def _leaves(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:

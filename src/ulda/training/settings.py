@@ -16,8 +16,9 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 """What pydantic calls it, in a model and in a dataclass."""
 
 
-IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.01}
-"""What is adapted has been trained: it has all its phases from the start, and they mostly descend."""
+IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.01, "shares": (0.25, 0.5, 0.75)}
+"""What is adapted has been trained: it has all its phases from the start, and they mostly descend. Few slices teach the
+right direction and often too much of it, so shares of the way compete, too."""
 
 OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 1.5e-3, "adapter_rate": 0.001}
 """What a new domain of U-LDA starts from is good already: faster rates first lose what slower ones keep."""
@@ -70,6 +71,9 @@ class Settings(BaseModel):
     descent
         ``acceptance``: only descending steps are taken, in training as later. ``penalty``: every proposal is taken. In
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
+    accept_after
+        For ``acceptance``: the fraction of the steps before the test begins; before, every proposal is taken, as with
+        ``penalty``. Proposals that are taken learn faster than the gradient steps that stand in for refused ones.
     penalty_weight
         Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
     penalise_kept
@@ -77,10 +81,13 @@ class Settings(BaseModel):
         nothing is to gain, and the failures become most of the loss.
     common
         The probability of a step with the mean of the adapters and step sizes of the sources in place of those of its
-        domain: what a new domain starts from is then trained, too. In adaptations there are none.
+        domain: what a new domain starts from is then trained, too. Only in step 1, of methods with adapters.
     mean_after
         From this fraction of the steps on, what is validated, and what the training ends with, is the mean of the
         parameters of all steps since; 1 for the last ones alone. A mean serves two aims that pull to and fro.
+    shares
+        Where the best validation wins, as in adaptations: after the last step these shares of the way from the first
+        parameters to the last ones are validated, too, and compete with the others.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -109,10 +116,12 @@ class Settings(BaseModel):
     continued_phases: int = Field(8, ge=1)
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
+    accept_after: float = Field(0.0, ge=0, le=1)
     penalty_weight: float = Field(0.03, ge=0)
     penalise_kept: bool = True
-    common: float = Field(0.0, ge=0, le=1)
+    common: float = Field(0.4, ge=0, le=1)
     mean_after: float = Field(1.0, ge=0, le=1)
+    shares: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)

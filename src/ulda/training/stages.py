@@ -27,6 +27,7 @@ def initialise(
     """
     copies = []
     history: list[Progress] = []
+    settings = settings.model_copy(update={"common": 0.0})  # the step sizes of the others are untrained
     for number, task in enumerate(tasks):
         alone = copy.deepcopy(model)
         adapter = alone.adapters[task.domain]
@@ -82,7 +83,9 @@ def adapt(
     best = Best()
     done = 0
     for number, (masks, steps) in enumerate(_curriculum(task, settings, augment)):
-        stage = settings.model_copy(update={"steps": steps, "seed": settings.seed + number})
+        is_last = done + steps == settings.steps
+        looked_at = settings.shares if is_last else ()
+        stage = settings.model_copy(update={"steps": steps, "seed": settings.seed + number, "shares": looked_at})
         history += fit(
             model,
             [replace(task, masks=masks)],
