@@ -386,7 +386,8 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     if batch.rollout > 0:
         with torch.no_grad():
             x0, _ = model.solve(y, physics, domain, replace(options, iterations=batch.rollout), x0=x0)
-    is_tested = settings.descent == "acceptance" and step >= settings.accept_after * settings.steps
+    begun = is_continued or step >= settings.accept_after * settings.steps
+    is_tested = settings.descent == "acceptance" and begun
     options = replace(options, safeguard=is_tested)
     tracked = Reconstruction(physics, y, model.regularizer(domain), track_values=True)
     is_penalised = settings.descent != "none" and (settings.penalise_kept or not is_continued)

@@ -73,7 +73,8 @@ class Settings(BaseModel):
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
     accept_after
         For ``acceptance``: the fraction of the steps before the test begins; before, every proposal is taken, as with
-        ``penalty``. Proposals that are taken learn faster than the gradient steps that stand in for refused ones.
+        ``penalty``. Proposals that are taken learn faster than the gradient steps that stand in for refused ones. A
+        batch that is gone on with is always tested.
     penalty_weight
         Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
     penalise_kept
@@ -116,7 +117,7 @@ class Settings(BaseModel):
     continued_phases: int = Field(8, ge=1)
     longest_rollout: int = Field(20, ge=0)
     descent: Literal["acceptance", "penalty", "none"] = "acceptance"
-    accept_after: float = Field(0.0, ge=0, le=1)
+    accept_after: float = Field(0.67, ge=0, le=1)
     penalty_weight: float = Field(0.03, ge=0)
     penalise_kept: bool = True
     common: float = Field(0.4, ge=0, le=1)
