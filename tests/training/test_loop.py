@@ -316,6 +316,9 @@ def test_proposals_are_tested_after_a_part_of_the_steps() -> None:
     assert not torch.allclose(taken, tested)
     assert torch.equal(images(2), taken)
     assert torch.equal(images(3), tested)
+    # what persists is tested: the solver must reach it, too
+    assert torch.equal(images(1, lower_level="equilibrium", chains_after=0.2), taken)
+    assert torch.equal(images(2, lower_level="equilibrium", chains_after=0.2), tested)
 
 
 def test_the_initialisation_is_the_average_of_the_sources() -> None:

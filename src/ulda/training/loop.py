@@ -386,9 +386,7 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     if batch.rollout > 0:
         with torch.no_grad():
             x0, _ = model.solve(y, physics, domain, replace(options, iterations=batch.rollout), x0=x0)
-    begun = is_continued or step >= settings.accept_after * settings.steps
-    is_tested = settings.descent == "acceptance" and begun
-    options = replace(options, safeguard=is_tested)
+    options = replace(options, safeguard=is_tested(settings, step))
     tracked = Reconstruction(physics, y, model.regularizer(domain), track_values=True)
     is_penalised = settings.descent != "none" and (settings.penalise_kept or not is_continued)
     penalty = DescentPenalty(tracked, options.eta2) if is_penalised else None
@@ -398,6 +396,14 @@ def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: i
     if penalty is not None:
         loss = loss + settings.penalty_weight * penalty.mean()
     return loss, x.detach()
+
+
+def is_tested(settings: Settings, step: int) -> bool:
+    """Tell whether a step takes descending proposals alone."""
+    begins = settings.accept_after
+    if settings.lower_level == "equilibrium":
+        begins = min(begins, settings.chains_after)
+    return settings.descent == "acceptance" and step >= begins * settings.steps
 
 
 @torch.no_grad()

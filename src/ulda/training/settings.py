@@ -73,8 +73,9 @@ class Settings(BaseModel):
         both, a proposal that fails to descend costs `penalty_weight` times its failure. ``none``: neither.
     accept_after
         For ``acceptance``: the fraction of the steps before the test begins; before, every proposal is taken, as with
-        ``penalty``. Proposals that are taken learn faster than the gradient steps that stand in for refused ones. A
-        batch that is gone on with is always tested.
+        ``penalty``. Proposals that are taken learn faster than the gradient steps that stand in for refused ones. For
+        ``equilibrium`` it begins when the iterates begin to persist, if that is earlier: what is gone on with must be
+        a point that the solver reaches.
     penalty_weight
         Weight in the loss of the failures to descend, relative to what a gradient step as long would gain.
     penalise_kept
