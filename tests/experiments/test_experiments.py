@@ -76,6 +76,16 @@ def test_every_experiment_can_be_read_and_covers_the_field(name: str) -> None:
         assert len(keys) == len(set(keys))
 
 
+def test_the_larger_comparison_is_the_smaller_one_at_another_size() -> None:
+    small, large = load_experiment("cross-anatomy"), load_experiment("cross-anatomy-128")
+    assert (large.sources, large.targets) == (small.sources, small.targets)
+    assert all(variant == small.variant(variant.name) for variant in large.variants)
+    assert all(small.paper[method] == printed for method, printed in large.paper.items())
+    (few, many) = small.scale("bench"), large.scale("bench")
+    assert (many.side, many.steps) == (2 * few.side, few.steps)
+    assert many.adapt_steps.items() <= few.adapt_steps.items()
+
+
 def test_the_cells(done: Runner) -> None:
     keys = [cell.key for cell in cells_of(done.experiment, done.data.scale)]
     assert keys[:4] == ["classical-zero-filling-knee", "classical-zero-filling-hip", "train-ulda", "train-dncn"]
@@ -261,7 +271,7 @@ def test_a_wrong_file_is_explained(tmp_path: Path, changes: dict[str, Any], mess
 
 
 def test_what_does_not_exist_is_named(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(UldaError, match=r"there are: .*cross-anatomy, cross-modality, cross-sampling-ratio"):
+    with pytest.raises(UldaError, match=r"there are: .*cross-anatomy, .*, cross-modality, cross-sampling-ratio"):
         load_experiment("cross-country")
     one = runner(tmp_path, data)
     with pytest.raises(UldaError, match="tiny has no method 'unet'; it has: zero-filling, ulda, dncn"):
