@@ -267,6 +267,18 @@ def test_the_best_validation_wins() -> None:
     assert validate(model, [task()])["knee"]["psnr"] == pytest.approx(best, abs=1e-5)
 
 
+def test_a_training_may_end_with_its_best_validation(tmp_path: Path) -> None:
+    settings = QUICK.model_copy(update={"steps": 8, "validate_every": 2, "learning_rate": 0.3, "keep_best": True})
+    model = ULDA(SMALL, ["knee"])
+    start = validate(model, [task()])["knee"]["psnr"]
+    history = fit(model, [task()], settings, folder=tmp_path)
+    scores = [row.validation["knee"]["psnr"] for row in history if row.validation]
+    assert scores[0] == pytest.approx(start)
+    assert max(scores) > scores[-1] + 0.01, "so fast a rate must lose in the end"
+    assert validate(model, [task()])["knee"]["psnr"] == pytest.approx(max(scores), abs=1e-5)
+    assert same(trained(settings, tmp_path), model), "also from the last checkpoint"
+
+
 @pytest.mark.parametrize("augment", [False, True])
 def test_an_adaptation_looks_back_at_shares_of_its_way(tmp_path: Path, augment: bool) -> None:
     base = ULDA(SMALL, ["brain"])

@@ -26,7 +26,7 @@ from ulda.training.slices import choose_slices, normalised_images
 MULTIPLES = (1, 2, 8, 30)
 """At so many times T the quality is measured."""
 
-MEASURED_SLICES = 16
+MEASURED_SLICES = 8
 """The most test slices of a domain that are measured: 30 T iterations are dear."""
 
 DIGITS = 4

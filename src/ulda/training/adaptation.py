@@ -15,7 +15,7 @@ from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.physics import Mask, cartesian_mask
 from ulda.training.files import load_base, save_adapter
-from ulda.training.history import Progress, Report, mean_psnr, total_seconds
+from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED
 from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings
@@ -273,8 +273,9 @@ def _validation_facts(split: TrainingSplit, history: list[Progress], name: str) 
     if len(split.validation) == 0:
         return facts
     # the first row is the validation of the start; the best one is what the adaptation ended with
-    best = max(history, key=mean_psnr)
+    best = last_validation(history, is_best=True)
     assert history[0].validation is not None
+    assert best is not None
     assert best.validation is not None
     return facts | {
         "subjects": sorted(set(split.validation.subjects)),

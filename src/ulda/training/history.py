@@ -104,6 +104,19 @@ def mean_psnr(progress: Progress) -> float:
     return sum(scores) / len(scores) if scores else -math.inf
 
 
+def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Progress | None:
+    """Return the last row with a validation, or the first of the best ones; None without any.
+
+    Examples
+    --------
+    >>> rows = [Progress(i, 3, 0.1, 1e-3, {"knee": {"psnr": score}}) for i, score in enumerate((20.0, 22.0, 21.0))]
+    >>> last_validation(rows).step, last_validation(rows, is_best=True).step
+    (2, 1)
+    """
+    validated = [row for row in history if row.validation]
+    return (max(validated, key=mean_psnr) if is_best else validated[-1]) if validated else None
+
+
 def has_stalled(history: Sequence[Progress], patience: int) -> bool:
     """Tell whether the last `patience` validations brought nothing; never with a patience of 0.
 

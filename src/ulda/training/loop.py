@@ -96,12 +96,13 @@ def fit(
     report
         Called after each step.
     keep_best
-        End with the parameters of the best validation instead of the last ones; the start is validated, too, and takes
-        part.
+        End with the parameters of the best validation instead of the last ones, as also the settings may ask for; the
+        start is validated, too, and takes part.
     best
         The best parameters of the runs before this one, which compete with those of this one.
     """
     _check(tasks)
+    keep_best = keep_best or settings.keep_best
     if keep_best and best is None:
         best = Best()
     run = _Run(model, tasks, settings, trainable, folder, best)

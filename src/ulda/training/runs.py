@@ -15,7 +15,7 @@ from ulda.physics import cartesian_mask
 from ulda.training.config import Config, DataConfig, MaskConfig, parse_config
 from ulda.training.config_text import config_yaml
 from ulda.training.files import save_base
-from ulda.training.history import Progress, Report, total_seconds, total_steps
+from ulda.training.history import Progress, Report, last_validation, total_seconds, total_steps
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, Architecture
 from ulda.training.settings import Settings
@@ -137,7 +137,7 @@ def training_card(
         "command": command,
         "config": _without_folders(config),
         "data": data_facts,
-        "validation": _last_validation([row for history in histories for row in history]),
+        "validation": _validation(config, histories),
         "training": {
             "seconds": round(sum(map(total_seconds, histories)), 1),
             "peak_memory_mb": peak_memory_mb(),
@@ -230,9 +230,12 @@ def named(report: StageReport | None, stage: str) -> Report | None:
     return None if report is None else lambda progress: report(stage, progress)
 
 
-def _last_validation(history: list[Progress]) -> dict[str, Any]:
-    last = next((row for row in reversed(history) if row.validation), None)
-    return {} if last is None else {"step": last.step, "domains": last.validation}
+def _validation(config: Config, histories: Sequence[list[Progress]]) -> dict[str, Any]:
+    """Return the validation of what the training ended with, or the last one of the stages before."""
+    *earlier, last = histories
+    found = last_validation(last, is_best=(config.train, *config.rounds)[-1].keep_best)
+    found = found or last_validation([row for history in earlier for row in history])
+    return {} if found is None else {"step": found.step, "domains": found.validation}
 
 
 def _without_folders(config: Config) -> dict[str, Any]:

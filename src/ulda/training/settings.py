@@ -87,6 +87,9 @@ class Settings(BaseModel):
     mean_after
         From this fraction of the steps on, what is validated, and what the training ends with, is the mean of the
         parameters of all steps since; 1 for the last ones alone. A mean serves two aims that pull to and fro.
+    keep_best
+        End with the parameters of the best validation, by the mean PSNR of all domains, instead of the last ones; those
+        of the start take part. Adaptations always do.
     shares
         Where the best validation wins, as in adaptations: after the last step these shares of the way from the first
         parameters to the last ones are validated, too, and compete with the others.
@@ -123,6 +126,7 @@ class Settings(BaseModel):
     penalise_kept: bool = True
     common: float = Field(0.4, ge=0, le=1)
     mean_after: float = Field(1.0, ge=0, le=1)
+    keep_best: bool = False
     shares: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
