@@ -2,84 +2,67 @@
 
 Run on as many cores as there are; every part continues where it was stopped::
 
-    python benchmarks/transfer.py --folder runs/transfer train unrolled
-    python benchmarks/transfer.py --folder runs/transfer train equilibrium    # in rounds, from the unrolled one
-    python benchmarks/transfer.py --folder runs/transfer train dncn
-    python benchmarks/transfer.py --folder runs/transfer adapt cardiac 5      # and 40, and knee
-    python benchmarks/transfer.py --folder runs/transfer judge brain          # and every other domain
-    python benchmarks/transfer.py --folder runs/transfer collect
+    python -m benchmarks.transfer --folder runs/transfer train ulda          # configs/brain-prostate.yaml
+    python -m benchmarks.transfer --folder runs/transfer train dncn
+    python -m benchmarks.transfer --folder runs/transfer adapt cardiac 5     # and 40, and knee
+    python -m benchmarks.transfer --folder runs/transfer judge brain         # and every other domain
+    python -m benchmarks.transfer --folder runs/transfer collect
 
-It needs ``../shared/data``. ``judge`` solves every test slice from zero-filling with frozen weights. ``collect`` writes
-``benchmarks/results/transfer.json`` and its tables into ``docs/training-notes.md``, which tells what they mean.
+It needs ``../shared/data``. ``train ulda`` is `ulda train` with that configuration; its first stage is the model
+``unrolled``, its last round ``equilibrium``. ``judge`` solves every test slice from zero-filling with frozen weights.
+``collect`` writes ``benchmarks/results/transfer.json``, the model and its adapters beside it, and its tables into
+``docs/training-notes.md``, which tells what they mean.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from scripts.marked import write_between
 from ulda.baselines import TotalVariation, ZeroFilled
 from ulda.baselines.dncn import DnCn
 from ulda.data import Domain, ImportOptions, import_domain
 from ulda.evaluation import paired_difference, psnr, ssim
-from ulda.physics import CartesianMRI, cartesian_mask, normalise_measurement
+from ulda.physics import CartesianMRI, normalise_measurement
 from ulda.solvers import Status
 from ulda.solvers.certificate import software_versions
-from ulda.training import ULDA, Architecture, load_adapter
+from ulda.training import ULDA, Architecture, load_adapter, load_base
 from ulda.training.adaptation import adapt
+from ulda.training.config import load_config
 from ulda.training.history import Progress
 from ulda.training.loop import Task, fit
 from ulda.training.network import UNADAPTED
-from ulda.training.runs import peak_memory_mb
+from ulda.training.runs import load_tasks, peak_memory_mb, train_base
 from ulda.training.settings import Settings
 from ulda.training.slices import normalised_images
 from ulda.training.supervised import supervised_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
-SIDE, RATIO = 64, 0.2
+MODELS = ROOT / "benchmarks" / "results" / "brain-prostate"
 SOURCES, TARGETS = ("brain", "prostate"), ("cardiac", "knee")
 SIZES = (5, 40)
-MASK = cartesian_mask(SIDE, RATIO)
+CONFIG = load_config(ROOT / "configs" / "brain-prostate.yaml")
+STAGES = (CONFIG.train, *CONFIG.rounds)
+(SIDE, _) = CONFIG.data[0].size or (64, 64)
 
-COMMON: dict[str, Any] = {"batch_size": 2, "warm_up": 0.1, "validate_every": 100, "checkpoint_every": 25}
-
-
-def persistent(steps: int, restart: float, seed: int, learning_rate: float = 2e-3) -> Settings:
-    """Return a round with persistent iterates, which makes the solution good and not only the T-th iterate."""
-    return Settings(
-        **COMMON,
-        steps=steps,
-        learning_rate=learning_rate,
-        phases=(),
-        lower_level="equilibrium",
-        chains_after=0.0,
-        restart=restart,
-        longest_rollout=60,
-        penalty_weight=0.1,
-        seed=seed,
-    )
-
-
-TRAINING = {
-    "unrolled": Settings(**COMMON, steps=1100, learning_rate=5e-3, phases=(7, 11, 15), penalty_weight=0.03),
-    "round-1": persistent(300, restart=0.6, seed=1),
-    "round-2": persistent(400, restart=0.35, seed=2),
-    "round-3": persistent(300, restart=0.5, seed=3),
-    "round-4": persistent(300, restart=0.4, seed=4, learning_rate=1.5e-3),
-    "equilibrium": persistent(250, restart=0.35, seed=6, learning_rate=5e-4),
-    "dncn": Settings(**COMMON, steps=2650, learning_rate=1e-3),
-}
-STARTS_FROM = dict(pairwise(("equilibrium", "round-4", "round-3", "round-2", "round-1", "unrolled")))
-"""The rounds go on from the unrolled model: 2650 steps in all, as many as DnCn takes."""
+DNCN = Settings(
+    steps=sum(stage.steps for stage in STAGES),  # as many as all rounds together
+    batch_size=CONFIG.train.batch_size,
+    learning_rate=1e-3,
+    common=0.0,
+    checkpoint_every=100,
+)
 
 
 def domain(name: str, folder: Path) -> Domain:
@@ -91,50 +74,72 @@ def domain(name: str, folder: Path) -> Domain:
     return Domain.open(path)
 
 
-def source_task(name: str, folder: Path) -> Task:
-    """Return the training and validation slices of a source."""
-    slices = domain(name, folder)
-    return Task(
-        name, normalised_images(slices.select(split="train")), [MASK], normalised_images(slices.select(split="val"))
-    )
+@cache
+def source_tasks() -> list[Task]:
+    """Return the training and validation slices of the sources."""
+    return load_tasks(CONFIG)[0]
 
 
-def new_model(name: str) -> nn.Module:
-    """Return an untrained model."""
-    return DnCn() if name == "dncn" else ULDA(Architecture(), SOURCES)
+def mask() -> Any:
+    """Return the one mask of this benchmark."""
+    return source_tasks()[0].masks[0]
 
 
-def trained(name: str, folder: Path, report: Callable[[Progress], None] | None = None) -> nn.Module:
-    """Return a model as far as its settings train it; what was done before is not done again."""
-    model = trained(STARTS_FROM[name], folder) if name in STARTS_FROM else new_model(name)
-    tasks = [source_task(source, folder) for source in SOURCES]
-    loss = supervised_loss if name == "dncn" else None
-    fit(model, tasks, TRAINING[name], loss=loss, folder=folder / name, report=report)
-    return model
+def ulda_folder(folder: Path) -> Path:
+    """Return where `train_base` has its files."""
+    return folder / "ulda"
+
+
+def unrolled(folder: Path) -> ULDA:
+    """Return the model of the first stage, which was trained before."""
+    model = ULDA(Architecture(**vars(CONFIG.architecture)), SOURCES, seed=CONFIG.seed)
+    fit(model, source_tasks(), CONFIG.train, folder=ulda_folder(folder))
+    return model.eval()
+
+
+def equilibrium(folder: Path) -> ULDA:
+    """Return the model of the last round, which was trained before."""
+    return load_base(ulda_folder(folder))
+
+
+def dncn(folder: Path, report: Callable[[Progress], None] | None = None) -> nn.Module:
+    """Return a DnCn as far as its settings train it; what was done before is not done again."""
+    model = DnCn()
+    fit(model, source_tasks(), DNCN, loss=supervised_loss, folder=folder / "dncn", report=report)
+    return model.eval()
 
 
 def train(name: str, folder: Path) -> None:
     """Train a model, and note what it cost."""
-    start, first = time.time(), -1
+    began: dict[str, tuple[float, int]] = {}
+    costs: dict[str, Any] = {}
+    place = folder / f"cost-{name}.json"
+    if place.exists():
+        costs = json.loads(place.read_text())
 
-    def report(progress: Progress) -> None:
-        nonlocal first
-        first = progress.step if first < 0 else first
+    def report(stage: str, progress: Progress) -> None:
+        start, first = began.setdefault(stage, (time.time(), progress.step))
         if progress.step % 10 == 0 or progress.validation:
-            print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
-        cost = {
-            "seconds_per_step": (time.time() - start) / (progress.step - first + 1),
-            "peak_megabytes": peak_memory_mb(),
-        }
-        (folder / name / "cost.json").write_text(json.dumps(cost) + "\n")
+            seconds = round(time.time() - start)
+            print(stage, progress.step, seconds, f"{progress.loss:.5f}", progress.validation, flush=True)
+        if progress.step > first:
+            costs[stage] = {
+                "seconds_per_step": (time.time() - start) / (progress.step - first),
+                "peak_megabytes": peak_memory_mb(),
+            }
+            place.write_text(json.dumps(costs) + "\n")
 
-    trained(name, folder, report)
+    if name == "ulda":
+        train_base(
+            CONFIG, ulda_folder(folder), resume=True, command="ulda train configs/brain-prostate.yaml", report=report
+        )
+    else:
+        dncn(folder, lambda progress: report("train", progress))
 
 
 def adapt_to(target: str, n_slices: int, folder: Path) -> None:
     """Adapt the equilibrium model to a target with few slices, and note what it cost."""
-    base = trained("equilibrium", folder)
-    assert isinstance(base, ULDA)
+    base = equilibrium(folder)
     place = folder / "adapters" / f"{target}-{n_slices}"
     start = time.time()
 
@@ -142,7 +147,7 @@ def adapt_to(target: str, n_slices: int, folder: Path) -> None:
         if progress.validation:
             print(progress.step, round(time.time() - start), f"{progress.loss:.5f}", progress.validation, flush=True)
 
-    adaptation = adapt(base, domain(target, folder), slices=n_slices, mask=MASK, folder=place / "run", report=report)
+    adaptation = adapt(base, domain(target, folder), slices=n_slices, mask=mask(), folder=place / "run", report=report)
     adaptation.facts["peak_megabytes"] = peak_memory_mb()
     adaptation.save(place, overwrite=True)
     print(adaptation.sentence())
@@ -151,7 +156,7 @@ def adapt_to(target: str, n_slices: int, folder: Path) -> None:
 @torch.no_grad()
 def solve(model: ULDA, name: str, images: Tensor, marks: tuple[int, ...]) -> dict[str, Any]:
     """Solve from zero-filling and return the scores at some iterations, and what the phases up to the first one did."""
-    physics = CartesianMRI(MASK)
+    physics = CartesianMRI(mask())
     reference, found = images.abs(), {mark: list[Tensor]() for mark in marks}
     n_phases = n_proposals = n_descending = 0
     for batch in images.split(8):
@@ -177,11 +182,12 @@ def solve(model: ULDA, name: str, images: Tensor, marks: tuple[int, ...]) -> dic
 
 
 def cost_of(name: str, folder: Path) -> dict[str, Any]:
-    """Return time and memory of a training, also for one epoch: as many steps as see every slice once."""
-    cost: dict[str, Any] = json.loads((folder / name / "cost.json").read_text())
-    n_slices = sum(len(domain(source, folder).select(split="train")) for source in SOURCES)
-    seconds = cost["seconds_per_step"] * n_slices / COMMON["batch_size"]
-    return cost | {"seconds_per_epoch": seconds, "slices_per_epoch": n_slices}
+    """Return time and memory of the stages of a training, also for one epoch: as many steps as see every slice once."""
+    n_slices = sum(len(task.images) for task in source_tasks())
+    costs: dict[str, dict[str, Any]] = json.loads((folder / f"cost-{name}.json").read_text())
+    for cost in costs.values():
+        cost["seconds_per_epoch"] = cost["seconds_per_step"] * n_slices / CONFIG.train.batch_size
+    return {"slices_per_epoch": n_slices, "stages": costs}
 
 
 def quality(x: Tensor, reference: Tensor) -> dict[str, Any]:
@@ -194,43 +200,36 @@ def quality(x: Tensor, reference: Tensor) -> dict[str, Any]:
 @torch.no_grad()
 def reconstruct_all(method: Callable[[Tensor, CartesianMRI], Tensor], images: Tensor) -> dict[str, Any]:
     """Return the scores of any other method."""
-    physics = CartesianMRI(MASK)
+    physics = CartesianMRI(mask())
     x = torch.cat([method(physics.A(batch), physics).abs() for batch in images.split(8)])
     return quality(x, images.abs())
 
 
 def judge_source(name: str, folder: Path, thin: int) -> dict[str, Any]:
     """Measure everything on the test split of a source."""
-    unrolled, equilibrium, dncn = (trained(model, folder) for model in ("unrolled", "equilibrium", "dncn"))
-    assert isinstance(unrolled, ULDA)
-    assert isinstance(equilibrium, ULDA)
-    T = equilibrium.architecture.phases
+    first, last = unrolled(folder), equilibrium(folder)
+    T = last.architecture.phases
     test = domain(name, folder).select(split="test")
     images = normalised_images(test)
-    few = images[::thin]
     marks = (T, 2 * T, 8 * T, 30 * T)
     return {
         "subjects": list(test.subjects),
         "data": test.fingerprint(),
         "zero-filling": reconstruct_all(ZeroFilled(), images),
         "TV": reconstruct_all(TotalVariation(), images),
-        "dncn": reconstruct_all(dncn, images),
-        "unrolled": solve(unrolled, name, images, (T,)),
-        "equilibrium": solve(equilibrium, name, images, (T,)),
-        "thinned": {  # the solution, after 30 T iterations, costs as much as 30 times all of T
-            "every": thin,
-            "unrolled": solve(unrolled, name, few, marks),
-            "equilibrium": solve(equilibrium, name, few, marks),
-        },
+        "dncn": reconstruct_all(dncn(folder), images),
+        "unrolled": solve(first, name, images, (T,)),
+        "equilibrium": solve(last, name, images, marks),
+        # the solution, after 30 T iterations, costs as much as 30 times all of T
+        "thinned": {"every": thin, "unrolled": solve(first, name, images[::thin], marks)},
     }
 
 
 def judge_target(name: str, folder: Path) -> dict[str, Any]:
     """Measure what adaptation brings on the test split of a target."""
-    equilibrium = trained("equilibrium", folder)
-    assert isinstance(equilibrium, ULDA)
-    equilibrium.add_domain(UNADAPTED)
-    T = equilibrium.architecture.phases
+    model = equilibrium(folder)
+    model.add_domain(UNADAPTED)
+    T = model.architecture.phases
     test = domain(name, folder).select(split="test")
     images, subjects = normalised_images(test), list(test.subjects)
     row: dict[str, Any] = {
@@ -238,12 +237,12 @@ def judge_target(name: str, folder: Path) -> dict[str, Any]:
         "data": test.fingerprint(),
         "zero-filling": reconstruct_all(ZeroFilled(), images),
         "TV": reconstruct_all(TotalVariation(), images),
-        "un-adapted": solve(equilibrium, UNADAPTED, images, (T,)),
+        "un-adapted": solve(model, UNADAPTED, images, (T,)),
     }
     for n_slices in SIZES:
         place = folder / "adapters" / f"{name}-{n_slices}"
-        chosen = load_adapter(equilibrium, place)
-        row[f"adapted-{n_slices}"] = solve(equilibrium, chosen, images, (T,))
+        chosen = load_adapter(model, place)
+        row[f"adapted-{n_slices}"] = solve(model, chosen, images, (T,))
         facts = json.loads((place / "adapter.json").read_text())
         row[f"adaptation-{n_slices}"] = {
             key: facts[key] for key in ("seconds", "peak_megabytes", "settings", "subjects", "validation")
@@ -264,15 +263,19 @@ def judge(name: str, folder: Path, thin: int) -> None:
 def collect(folder: Path) -> None:
     """Write the result file from its parts, and its tables into the notes."""
     result: dict[str, Any] = {
-        "mask": MASK.as_dict(),
+        "mask": mask().as_dict(),
         "side": SIDE,
         "kspace": "simulated from magnitude images, noise-free",
-        "settings": {name: settings.model_dump(mode="json") for name, settings in TRAINING.items()},
-        "n_parameters": {
-            name: sum(p.numel() for p in new_model("dncn" if name == "dncn" else "unrolled").parameters())
-            for name in ("unrolled", "equilibrium", "dncn")
+        "settings": {
+            "ulda": [stage.model_dump(mode="json") for stage in STAGES],
+            "dncn": DNCN.model_dump(mode="json"),
         },
-        "cost": {name: cost_of(name, folder) for name in TRAINING},
+        "n_parameters": {
+            "unrolled": count(unrolled(folder)),
+            "equilibrium": count(equilibrium(folder)),
+            "dncn": count(DnCn()),
+        },
+        "cost": {name: cost_of(name, folder) for name in ("ulda", "dncn")},
         "software": software_versions(),
     }
     for group, names in (("sources", SOURCES), ("targets", TARGETS)):
@@ -280,7 +283,19 @@ def collect(folder: Path) -> None:
     path = ROOT / "benchmarks" / "results" / "transfer.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
-    write_tables(result)
+    keep_models(folder)
+    write_between(ROOT / "docs" / "training-notes.md", "<!-- transfer -->", "<!-- end -->", tables(result))
+
+
+def keep_models(folder: Path) -> None:
+    """Keep the model and its adapters beside the results, so that they can be looked at without days of training."""
+    MODELS.mkdir(parents=True, exist_ok=True)
+    for name in ("model.json", "model.safetensors"):
+        shutil.copyfile(ulda_folder(folder) / name, MODELS / name)
+    for place in sorted((folder / "adapters").iterdir()):
+        (MODELS / place.name).mkdir(exist_ok=True)
+        for name in ("adapter.json", "adapter.safetensors"):
+            shutil.copyfile(place / name, MODELS / place.name / name)
 
 
 def tables(result: dict[str, Any]) -> str:
@@ -300,7 +315,7 @@ def tables(result: dict[str, Any]) -> str:
     lines.append("|---" * 7 + "|")
     for name, row in result["sources"].items():
         for model in ("unrolled", "equilibrium"):
-            few, whole = row["thinned"][model], row[model]
+            few, whole = row["thinned"].get(model, row[model]), row[model]
             cells = [f"{few['scores'][mark]['psnr']:.2f}" for mark in ("1T", "2T", "8T", "30T")]
             shares = [f"{100 * whole[key]:.1f} %" for key in ("u_steps", "descending")]
             lines.append(f"| {name}, {model} | " + " | ".join(cells + shares) + " |")
@@ -316,12 +331,9 @@ def tables(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_tables(result: dict[str, Any]) -> None:
-    """Put the tables into the notes."""
-    notes = ROOT / "docs" / "training-notes.md"
-    before, rest = notes.read_text().split("<!-- transfer -->\n", 1)
-    after = rest.split("<!-- end -->", 1)[1]
-    notes.write_text(f"{before}<!-- transfer -->\n{tables(result)}\n<!-- end -->{after}")
+def count(model: nn.Module) -> int:
+    """Return the number of real parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
@@ -345,13 +357,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parts = parser.add_subparsers(dest="part", required=True)
-    parts.add_parser("train").add_argument("name", choices=TRAINING)
+    parts.add_parser("train").add_argument("name", choices=("ulda", "dncn"))
     adaptation = parts.add_parser("adapt")
     adaptation.add_argument("target", choices=TARGETS)
     adaptation.add_argument("slices", type=int, choices=SIZES)
     judging = parts.add_parser("judge")
     judging.add_argument("name", choices=[*SOURCES, *TARGETS])
-    judging.add_argument("--thin", type=int, default=8, help="30 T on every so many-th slice")
+    judging.add_argument("--thin", type=int, default=8, help="30 T of the unrolled model on every so many-th slice")
     parts.add_parser("collect")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
