@@ -33,7 +33,7 @@ from ulda.baselines import TotalVariation, ZeroFilled
 from ulda.baselines.dncn import DnCn
 from ulda.data import Domain, ImportOptions, import_domain
 from ulda.evaluation import paired_difference, psnr, ssim
-from ulda.physics import CartesianMRI, normalise_measurement
+from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Status
 from ulda.solvers.certificate import software_versions
 from ulda.training import ULDA, Architecture, load_adapter, load_base
@@ -80,7 +80,7 @@ def source_tasks() -> list[Task]:
     return load_tasks(CONFIG)[0]
 
 
-def mask() -> Any:
+def mask() -> Mask:
     """Return the one mask of this benchmark."""
     return source_tasks()[0].masks[0]
 

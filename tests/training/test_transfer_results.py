@@ -25,6 +25,7 @@ from benchmarks.transfer import (
 from scripts.marked import between
 from ulda.evaluation import paired_difference
 from ulda.training import load_adapter, load_base
+from ulda.training.settings import read_settings
 from ulda.training.slices import normalised_images
 
 
@@ -49,8 +50,8 @@ def test_the_notes_show_the_result(result: dict[str, Any]) -> None:
 
 
 def test_it_is_of_the_committed_configuration(result: dict[str, Any]) -> None:
-    assert result["settings"]["ulda"] == [stage.model_dump(mode="json") for stage in STAGES]
-    assert result["settings"]["dncn"] == DNCN.model_dump(mode="json")
+    assert tuple(read_settings(stage) for stage in result["settings"]["ulda"]) == STAGES
+    assert read_settings(result["settings"]["dncn"]) == DNCN
     assert DNCN.steps == sum(stage["steps"] for stage in result["settings"]["ulda"])
     assert (result["side"], CONFIG.architecture.phases) == (64, 15)
     assert result["mask"]["ratio"] == pytest.approx(0.2, abs=0.01)
