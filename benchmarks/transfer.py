@@ -53,11 +53,10 @@ MODELS = ROOT / "benchmarks" / "results" / "brain-prostate"
 SOURCES, TARGETS = ("brain", "prostate"), ("cardiac", "knee")
 SIZES = (5, 40)
 CONFIG = load_config(ROOT / "configs" / "brain-prostate.yaml")
-STAGES = (CONFIG.train, *CONFIG.rounds)
 (SIDE, _) = CONFIG.data[0].size or (64, 64)
 
 DNCN = Settings(
-    steps=sum(stage.steps for stage in STAGES),  # as many as all rounds together
+    steps=sum(stage.steps for stage in CONFIG.all_rounds),  # as many as all rounds together
     batch_size=CONFIG.train.batch_size,
     learning_rate=1e-3,
     common=0.0,
@@ -267,7 +266,7 @@ def collect(folder: Path) -> None:
         "side": SIDE,
         "kspace": "simulated from magnitude images, noise-free",
         "settings": {
-            "ulda": [stage.model_dump(mode="json") for stage in STAGES],
+            "ulda": [stage.model_dump(mode="json") for stage in CONFIG.all_rounds],
             "dncn": DNCN.model_dump(mode="json"),
         },
         "n_parameters": {
@@ -288,7 +287,7 @@ def collect(folder: Path) -> None:
 
 
 def keep_models(folder: Path) -> None:
-    """Keep the model and its adapters beside the results, so that they can be looked at without days of training."""
+    """Keep the model and its adapters beside the results, so that they can be looked at without hours of training."""
     MODELS.mkdir(parents=True, exist_ok=True)
     for name in ("model.json", "model.safetensors"):
         shutil.copyfile(ulda_folder(folder) / name, MODELS / name)

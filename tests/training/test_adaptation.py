@@ -193,6 +193,6 @@ def test_mistakes_are_clear(base: ULDA, knee: Domain) -> None:
 
 def test_a_step_sees_about_as_many_pixels_whatever_the_size() -> None:
     assert default_settings(4).seed == 4
-    assert [default_settings(n_slices=n).steps for n in (5, 40, 500)] == [80, 255, 300]
+    assert [default_settings(n_slices=n).steps for n in (5, 40, 500)] == [80, 430, 430]
     sizes = {side: default_settings(n_pixels=side * side).batch_size for side in (32, 64, 128, 256)}
     assert sizes == {32: 8, 64: 2, 128: 1, 256: 1}

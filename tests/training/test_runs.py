@@ -51,7 +51,7 @@ def whole(config: Config, place: Path) -> Path:
 def test_a_round_starts_where_the_one_before_ended(config: Config, whole: Path) -> None:
     tasks, _ = load_tasks(config)
     model = ULDA(Architecture(width=3, depth=2, phases=2), ["knee"])
-    for settings in (config.train, *config.rounds):
+    for settings in config.all_rounds:
         train_sources(model, tasks, settings)
     written = dict(load_base(whole).named_parameters())
     assert all(torch.equal(value, written[name]) for name, value in model.named_parameters())

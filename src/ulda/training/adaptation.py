@@ -89,7 +89,7 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
     A step sees about as many pixels whatever the size of the slices; more slices deserve more steps. The best
     parameters come late, when the rate has fallen, so that patience is long.
     """
-    steps = min(55 + 5 * n_slices, 300)
+    steps = min(30 + 10 * n_slices, 430)
     return Settings(
         steps=steps,
         batch_size=max(1, round(2 * 64 * 64 / n_pixels)),

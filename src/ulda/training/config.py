@@ -185,6 +185,11 @@ class Config(BaseModel):
             raise ValueError(TIME_OR_ROUNDS)
         return self
 
+    @property
+    def all_rounds(self) -> tuple[Settings, ...]:
+        """The settings of step 1: its first round, which is `train`, and the further ones."""
+        return (self.train, *self.rounds)
+
     def values(self) -> dict[str, Any]:
         """Return what YAML and JSON hold: all keys that the method has."""
         return self.model_dump(mode="json", exclude=set() if self.method == ULDA_METHOD else set(OF_ULDA))

@@ -105,7 +105,7 @@ def round_name(number: int) -> str:
 
 def _rounds(config: Config) -> dict[str, Settings]:
     """Return the settings of all rounds of step 1, by name."""
-    return {"train": config.train} | {round_name(i): settings for i, settings in enumerate(config.rounds, 1)}
+    return {round_name(i) if i else "train": settings for i, settings in enumerate(config.all_rounds)}
 
 
 def _after(n_initial: int, steps: int) -> int:
@@ -233,7 +233,7 @@ def named(report: StageReport | None, stage: str) -> Report | None:
 def _validation(config: Config, histories: Sequence[list[Progress]]) -> dict[str, Any]:
     """Return the validation of what the training ended with, or the last one of the stages before."""
     *earlier, last = histories
-    found = last_validation(last, is_best=(config.train, *config.rounds)[-1].keep_best)
+    found = last_validation(last, is_best=config.all_rounds[-1].keep_best)
     found = found or last_validation([row for history in earlier for row in history])
     return {} if found is None else {"step": found.step, "domains": found.validation}
 

@@ -16,12 +16,12 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 """What pydantic calls it, in a model and in a dataclass."""
 
 
-IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.01, "shares": (0.25, 0.5, 0.75)}
-"""What is adapted has been trained: it has all its phases from the start, and they mostly descend. Few slices teach the
-right direction and often too much of it, so shares of the way compete, too."""
+IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares": (0.25, 0.5, 0.75)}
+"""What is adapted has been trained: it has all its phases from the start, and they mostly descend, which the penalty
+keeps. Few slices teach the right direction and often too much of it, so shares of the way compete, too."""
 
-OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 1.5e-3, "adapter_rate": 0.001}
-"""What a new domain of U-LDA starts from is good already: faster rates first lose what slower ones keep."""
+OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001}
+"""How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this."""
 
 
 class Settings(BaseModel):
