@@ -196,3 +196,6 @@ def test_a_step_sees_about_as_many_pixels_whatever_the_size() -> None:
     assert [default_settings(n_slices=n).steps for n in (5, 40, 500)] == [80, 430, 430]
     sizes = {side: default_settings(n_pixels=side * side).batch_size for side in (32, 64, 128, 256)}
     assert sizes == {32: 8, 64: 2, 128: 1, 256: 1}
+    whole = default_settings(n_pixels=64 * 64).learning_rate
+    rates = {side: default_settings(n_pixels=side * side).learning_rate for side in (32, 128, 256)}
+    assert rates == {32: whole, 128: whole / 2, 256: whole / 2}
