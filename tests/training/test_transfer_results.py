@@ -22,7 +22,7 @@ from benchmarks.transfer import (
     tables,
 )
 from scripts.marked import between
-from ulda.evaluation import paired_difference
+from ulda.evaluation import PairedDifference, paired_difference
 from ulda.training import load_adapter, load_base
 from ulda.training.settings import read_settings
 from ulda.training.slices import normalised_images
@@ -41,6 +41,15 @@ def psnr(entry: dict[str, Any], mark: str = "1T") -> float:
     mean = sum(values) / len(values)
     assert scores["psnr"] == pytest.approx(mean, abs=2e-4)
     return mean
+
+
+def difference(result: dict[str, Any], name: str, more: str, fewer: str) -> PairedDifference:
+    """Return by what one model is better than another on a target, computed again."""
+    row = result["targets"][name]
+    a, b = (row[key]["scores"]["1T"]["psnr_per_slice"] for key in (more, fewer))
+    found = paired_difference(a, b, row["subjects"])
+    assert row[f"{more} - {fewer}"] == pytest.approx(found.as_dict())
+    return found
 
 
 def test_the_notes_show_the_result(result: dict[str, Any]) -> None:
@@ -92,16 +101,26 @@ def test_it_is_at_least_equal_to_a_net_of_six_times_its_size(result: dict[str, A
     assert psnr(row["dncn"]) > psnr(row["TV"]) > psnr(row["zero-filling"])
 
 
+FAR = pytest.mark.xfail(reason="far positions of the one knee lose by more slices; see the notes", strict=True)
+
+
 @pytest.mark.parametrize("name", TARGETS)
-def test_adaptation_helps_and_more_slices_help_more(result: dict[str, Any], name: str) -> None:
-    row = result["targets"][name]
-    found = {}
-    for more, fewer in (("adapted-5", "un-adapted"), ("adapted-40", "adapted-5")):
-        a, b = (row[key]["scores"]["1T"]["psnr_per_slice"] for key in (more, fewer))
-        found[more] = paired_difference(a, b, row["subjects"])
-        assert row[f"{more} - {fewer}"] == pytest.approx(found[more].as_dict())
-    assert found["adapted-5"].low > 0
-    assert found["adapted-40"].mean > 0
+@pytest.mark.parametrize(("more", "fewer"), [("adapted-5", "un-adapted"), ("adapted-40", "adapted-5")])
+def test_adaptation_helps_and_more_slices_help_more(result: dict[str, Any], name: str, more: str, fewer: str) -> None:
+    assert difference(result, name, more, fewer).mean > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "fewer"),
+    [
+        ("cardiac", "adapted-5", "un-adapted"),
+        ("knee", "adapted-5", "un-adapted"),
+        ("cardiac", "adapted-40", "adapted-5"),
+        pytest.param("knee", "adapted-40", "adapted-5", marks=FAR),
+    ],
+)
+def test_the_intervals_are_above_zero(result: dict[str, Any], name: str, more: str, fewer: str) -> None:
+    assert difference(result, name, more, fewer).low > 0
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the data beside the project, ../shared/data, are not here")
