@@ -15,6 +15,7 @@ from torch.nn import Module
 from tests.baselines.test_dncn import knee_task
 from ulda.baselines import Budget, load_method
 from ulda.baselines.universal import UniversalLDA
+from ulda.baselines.untied import Untied
 from ulda.errors import UldaError
 from ulda.models.extractor import ChannelMixing
 from ulda.physics import CartesianMRI, Mask
@@ -190,3 +191,23 @@ def test_impossible_options() -> None:
         UniversalLDA(initialise=100)
     with pytest.raises(UldaError, match="adapt_only must be one of: mixing, adapter and steps, layer"):
         UniversalLDA(adapt_only="everything")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [UniversalLDA, Untied])
+@pytest.mark.parametrize(("batch_size", "factor"), [(1, 0.5), (2, 1.0), (4, 1.0)])
+def test_a_step_with_one_slice_has_half_the_rate(
+    monkeypatch: pytest.MonkeyPatch, kind: type[UniversalLDA], batch_size: int, factor: float
+) -> None:
+    model = kind(sources=SOURCES, **SMALL)
+    seen: list[Settings] = []
+
+    def keep(self: UniversalLDA, task: Task, settings: Settings, *rest: Any) -> Any:
+        seen.append(settings)
+        return real(self, task, settings, *rest)
+
+    real = UniversalLDA.adapt_stages
+    monkeypatch.setattr(UniversalLDA, "adapt_stages", keep)
+    model.adapt(task("hip"), Budget.of_steps(2, 2 * batch_size))
+    assert seen[0].learning_rate == factor * model.adaptation_defaults["learning_rate"]
+    model.adapt(task("hip"), Budget.of_steps(2, 2 * batch_size), changes={"learning_rate": 0.01})
+    assert seen[1].learning_rate == 0.01

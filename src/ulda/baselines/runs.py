@@ -186,7 +186,7 @@ def adapt_method(
     n_steps = steps or shared.steps
     settings = {
         **{key: getattr(shared, key) for key in ("validate_every", "checkpoint_every", "patience")},
-        **model.adaptation_defaults,
+        **model.adaptation_settings(shared.batch_size),
     }
     training = model.adapt(
         task,

@@ -119,6 +119,10 @@ class TrainableMethod(nn.Module, Method):
     def add_domain(self, name: str) -> None:
         """Make the parameters of a new domain, where the method has some per domain."""
 
+    def adaptation_settings(self, batch_size: int) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the settings of an adaptation with so many slices in each step."""
+        return self.adaptation_defaults
+
     def look_at(self, task: Task) -> None:
         """Learn what `add_domain` needs to know of a new domain, where its start depends on the data."""
 
@@ -207,7 +211,7 @@ class TrainableMethod(nn.Module, Method):
             raise UldaError(f"{task.domain} is a source of this {self.title}; give the new domain another name")
         self.look_at(task)
         self.add_domain(task.domain)
-        given = {**IN_ADAPTATIONS, **self.adaptation_defaults, **(changes or {}), "seed": seed}
+        given = {**IN_ADAPTATIONS, **self.adaptation_settings(budget.batch_size), **(changes or {}), "seed": seed}
         if budget.steps is None:
             raise UldaError("an adaptation is given its number of steps")
         given.setdefault("validate_every", max(1, budget.steps // 8))

@@ -16,7 +16,7 @@ from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
-from ulda.training.settings import OF_NEW_DOMAINS, Settings
+from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
 
 Adapted = Literal["mixing, adapter and steps", "layer, adapter and steps", "adapter and steps", "steps"]
 
@@ -101,6 +101,10 @@ class UniversalLDA(ULDA, TrainableMethod):
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: those of the domain, or its step sizes alone."""
         return belongs_to(parameter, domain, ("steps",) if self.adapt_only == "steps" else OF_A_DOMAIN)
+
+    def adaptation_settings(self, batch_size: int) -> Mapping[str, Any]:
+        """Return the settings of an adaptation with so many slices in each step."""
+        return for_batches(self.adaptation_defaults, batch_size)
 
     @classmethod
     def _described(cls, facts: dict[str, Any]) -> Self:

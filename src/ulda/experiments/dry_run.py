@@ -292,7 +292,7 @@ def check_method(experiment: Experiment, variant: Variant, scale: Scale, title: 
             Settings.model_validate({**defaults, **changes, "batch_size": scale.batch_size})
             for defaults, changes in (
                 (model.training_defaults, variant.train),
-                (model.adaptation_defaults, variant.adapt),
+                (model.adaptation_settings(scale.batch_size), variant.adapt),
             )
         )
     except (UldaError, TypeError, ValueError) as error:

@@ -18,7 +18,7 @@ from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED
-from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings
+from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, for_batches
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
 
@@ -86,23 +86,21 @@ class Adaptation(Outcome):
 def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) -> Settings:
     """Return how a base is adapted: few steps, validated often, stopped when they have long brought nothing.
 
-    A step sees about as many pixels whatever the size of the slices, but no fewer than one slice, whose gradient is
-    noisier and wants half the rate; more slices deserve more steps. The best parameters come late, when the rate has
-    fallen, so that patience is long.
+    A step sees about as many pixels whatever the size of the slices, but no fewer than one slice; more slices deserve
+    more steps. The best parameters come late, when the rate has fallen, so that patience is long.
     """
     steps = min(30 + 10 * n_slices, 430)
     batch_size = max(1, round(2 * 64 * 64 / n_pixels))
-    settings = Settings(
+    return Settings(
         steps=steps,
         batch_size=batch_size,
         **IN_ADAPTATIONS,
-        **OF_NEW_DOMAINS,
+        **for_batches(OF_NEW_DOMAINS, batch_size),
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
         patience=8,
         seed=seed,
     )
-    return settings.model_copy(update={"learning_rate": settings.learning_rate * min(1.0, batch_size / 2)})
 
 
 def adapt(
