@@ -93,6 +93,19 @@ def test_the_cells(done: Runner) -> None:
     assert len(keys) == 2 + 2 + 2 * (1 + 2 * 2)
 
 
+def test_few_slices_may_be_drawn_more_often_than_many(data: Path, tmp_path: Path) -> None:
+    scale = TINY["scales"]["bench"]
+    some = runner(tmp_path, data, scales={"bench": scale | {"draws": {2: 3}}})
+    keys = [cell.key for cell in cells_of(some.experiment, some.data.scale) if cell.kind == "adapt"]
+    assert [key for key in keys if "dncn" in key] == [
+        "adapt-dncn-hip-0-0",
+        "adapt-dncn-hip-2-0",
+        "adapt-dncn-hip-100-0",
+        "adapt-dncn-hip-2-1",
+        "adapt-dncn-hip-2-2",
+    ]
+
+
 def test_a_cell_tells_all(done: Runner) -> None:
     result = json.loads((done.cells_folder / "adapt-dncn-hip-100-1.json").read_text())
     test = done.data.test(done.experiment.targets[0])
@@ -261,6 +274,8 @@ def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
         ({"targets": [{"name": "knee"}]}, "two domains have the name knee"),
         ({"titel": "x"}, "did you mean 'title'"),
         ({"scales": {"bench": {"side": 0, "steps": 1, "batch_size": 1, "adapt_steps": {}}}}, "scales.bench.side"),
+        ({"scales": {"bench": TINY["scales"]["bench"] | {"draws": {5: 2}}}}, "draws of 5 target slices, but no steps"),
+        ({"scales": {"bench": TINY["scales"]["bench"] | {"draws": {2: 0}}}}, "scales.bench.draws"),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

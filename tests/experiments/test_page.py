@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scripts.update_results import DOCUMENT, RESULTS, with_results
-from tests.experiments.test_verdict import CELLS, EXPERIMENT
+from tests.experiments.test_verdict import CELLS, EXPERIMENT, adapted
 from ulda.experiments.page import section
 
 
@@ -33,14 +35,26 @@ def test_a_result_file_is_whole_and_honest(path: Path) -> None:
             assert result.get("trained_on") != result["data"], key
 
 
-def test_a_section_has_the_setting_the_verdict_and_the_scores() -> None:
+def told(found: dict[str, dict[str, Any]]) -> str:
+    """Return the section of cells that have only scores."""
     extra = {"wall_clock": 1800.0, "spent": {"seconds": 60.0}, "peak_memory_mb": 500}
-    cells = {key: cell | extra for key, cell in CELLS.items()}
+    cells = copy.deepcopy({key: cell | extra for key, cell in found.items()})
     for cell in cells.values():
         cell["results"]["hip"]["seconds_per_slice"] = 0.5
-    text = section(EXPERIMENT, "bench", cells)
+    return section(EXPERIMENT, "bench", cells)
+
+
+def test_a_section_has_the_setting_the_verdict_and_the_scores() -> None:
+    text = told(CELLS)
     assert "Knees to larger crops of knees; 32 x 32 pixels." in text
     assert "4 gradient steps with 2 slices each on the sources, then 3 with 2 slices, 3 with 100 slices" in text
     assert "Test slices: hip 4 of 2 subjects. 5 of 20 cells were run (nothing of zero-filling yet), 2.5 h of" in text
     assert "**U-LDA is at least as good as the best other method in 3 of 6 comparisons.**" in text
     assert "| DnCn |  | 30.50 / 0.800 (-1.50 [-2.00, -1.00]) | 33.00 / 0.910" in text
+
+
+def test_a_section_says_how_many_draws_were_run() -> None:
+    assert "; 1 draw of the target slices. " in told(CELLS)
+    again = dict([adapted("ulda", 2, [30.0, 30.0, 30.0, 30.0], 0.9, draw=1)])
+    assert "; 1 to 2 draws of 2 target slices, 1 draw of 100 target slices. " in told(CELLS | again)
+    assert "; no draw of the target slices. " in told({})

@@ -78,10 +78,9 @@ def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:
     for variant in learned:
         if not variant.trained_as:
             yield Cell("train", variant.name, compare_with=variant.compare_with)
-    for draw in range(scale.draws):
-        for size in (UNADAPTED_SIZE, *scale.sizes):
-            if size == UNADAPTED_SIZE and draw > 0:
-                continue
+    draws = {UNADAPTED_SIZE: 1} | {size: scale.draws_of(size) for size in scale.sizes}
+    for draw in range(max(draws.values())):
+        for size in (size for size in draws if draw < draws[size]):
             for variant in transferred:
                 for target in targets:
                     yield Cell("adapt", variant.name, target, size, draw, trained_as=variant.trained_as)

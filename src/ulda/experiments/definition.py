@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from ulda.baselines import CLASSICAL
 from ulda.errors import UldaError
@@ -107,7 +107,7 @@ class Scale(BaseModel):
     sizes
         How many target slices; more than there are means all.
     draws
-        How often the target slices are drawn.
+        How often the target slices are drawn; by their number where sizes differ, and once where it is not said.
     validation_slices
         The most slices of other subjects that a validation uses.
     source_slices
@@ -120,7 +120,7 @@ class Scale(BaseModel):
     steps: int = Field(gt=0)
     batch_size: int = Field(gt=0)
     adapt_steps: dict[int, int]
-    draws: int = Field(1, ge=1)
+    draws: PositiveInt | dict[int, PositiveInt] = 1
     validation_slices: int = Field(8, ge=0)
     source_slices: int | None = Field(None, ge=1)
 
@@ -128,6 +128,17 @@ class Scale(BaseModel):
     def sizes(self) -> tuple[int, ...]:
         """The numbers of target slices."""
         return tuple(self.adapt_steps)
+
+    def draws_of(self, size: int) -> int:
+        """Return how often so many target slices are drawn."""
+        return self.draws if isinstance(self.draws, int) else self.draws.get(size, 1)
+
+    @model_validator(mode="after")
+    def _draws_are_of_sizes(self) -> Scale:
+        unknown = set() if isinstance(self.draws, int) else set(self.draws) - set(self.sizes)
+        if unknown:
+            raise ValueError(f"there are draws of {unknown.pop()} target slices, but no steps for them")
+        return self
 
 
 class Experiment(BaseModel):

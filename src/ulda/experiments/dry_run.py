@@ -302,7 +302,8 @@ def check_method(experiment: Experiment, variant: Variant, scale: Scale, title: 
     settings = training.model_copy(update={"phases": (), "lower_level": "unrolled"})
     seconds, kept = timed_step(model, sources[0], settings, side)
     larger = (scale.side / side) ** 2
-    n_steps = scale.steps + (len(experiment.targets) * scale.draws * sum(scale.adapt_steps.values()))
+    adapting = sum(scale.draws_of(size) * steps for size, steps in scale.adapt_steps.items())
+    n_steps = scale.steps + len(experiment.targets) * adapting
     if not variant.transfer:
         n_steps = scale.steps
     return MethodCheck(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ulda.experiments.cells import cells_of
+from ulda.evaluation.paired import counted
+from ulda.experiments.cells import UNADAPTED_SIZE, cells_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName
 from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import rows_of_measures
 from ulda.experiments.running import variant_titles
-from ulda.experiments.tables import formatted, rows_of
+from ulda.experiments.tables import collect, formatted, rows_of
 from ulda.experiments.verdict import sentences
 
 
@@ -45,13 +46,30 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         for name, result in {name: r for entry in cells.values() for name, r in entry["results"].items()}.items()
     ]
     hours = sum(_seconds(entry) for entry in cells.values()) / 3600
-    draws = f"{scale.draws} draw{'s' if scale.draws > 1 else ''} of the target slices"
     return (
         f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
-        f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; {draws}. "
-        f"Test slices: {'; '.join(sorted(tested))}. {_done(experiment, scale, cells)}, {hours:.1f} h of one core."
+        f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
+        f"{_draws(cells)}. Test slices: {'; '.join(sorted(tested))}. "
+        f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core."
     )
+
+
+def _draws(cells: dict[str, dict[str, Any]]) -> str:
+    """Return how often the target slices were drawn, in words: the fewest and the most draws of a method."""
+    found: dict[int, list[int]] = {}
+    for (_, _, size), entry in collect(cells).items():
+        if size > UNADAPTED_SIZE:
+            found.setdefault(size, []).append(entry.draws)
+    spans = {
+        size: f"{min(numbers)} to {counted(max(numbers), 'draw')}"
+        if min(numbers) < max(numbers)
+        else counted(max(numbers), "draw")
+        for size, numbers in sorted(found.items())
+    }
+    if len(set(spans.values())) <= 1:
+        return f"{next(iter(spans.values()), 'no draw')} of the target slices"
+    return ", ".join(f"{span} of {size} target slices" for size, span in spans.items())
 
 
 def _done(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> str:
