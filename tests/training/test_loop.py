@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture
+from ulda.training import ULDA, Architecture, loop
 from ulda.training.augmentation import artificial_masks
-from ulda.training.history import Progress
+from ulda.training.history import Progress, last_validation
 from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, step_loss, validate
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
@@ -313,6 +313,39 @@ def test_an_adaptation_looks_back_at_shares_of_its_way(tmp_path: Path, augment: 
     log = (last.parent / "log.csv").read_text().splitlines()
     assert log[0].endswith(",share")
     assert log[-1].endswith(f",{row.share}")
+
+
+@pytest.mark.parametrize(
+    ("scores", "share", "best"),
+    [
+        # the start, three times on the way, the end, and the two shares
+        ([20.0, 26.0, 25.0, 24.0, 19.0, 22.0, 21.0], 0.25, 22.0),
+        ([20.0, 26.0, 25.0, 24.0, 23.0, 22.0, 21.0], 1.0, 23.0),
+        ([20.0, 26.0, 25.0, 24.0, 19.0, 18.0, 17.0], 0.0, 20.0),
+    ],
+)
+def test_a_lucky_validation_on_the_way_does_not_win(
+    monkeypatch: pytest.MonkeyPatch, scores: list[float], share: float, best: float
+) -> None:
+    torch.set_num_threads(1)
+    model = ULDA(SMALL, ["brain"])
+    model.add_domain("knee")
+    start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    left, seen = iter(scores), list[dict[str, torch.Tensor]]()
+
+    def scripted(found: ULDA, _: object) -> dict[str, dict[str, float]]:
+        seen.append({name: parameter.detach().clone() for name, parameter in found.named_parameters()})
+        return {"knee": {"psnr": next(left), "ssim": 0.5}}
+
+    monkeypatch.setattr(loop, "validate", scripted)
+    changes = {"steps": 4, "validate_every": 1, "phases": (), "shares": (0.25, 0.75)}
+    history = adapt(model, task(), QUICK.model_copy(update=changes), augment=False)
+    assert not list(left)
+    winner = last_validation(history, is_best=True)
+    assert winner is not None
+    assert winner.validation == {"knee": {"psnr": best, "ssim": 0.5}}
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, start[name].lerp(seen[4][name], share))
 
 
 def test_proposals_are_tested_after_a_part_of_the_steps() -> None:

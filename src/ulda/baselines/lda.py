@@ -122,7 +122,7 @@ class LDA(TrainableMethod):
     )
     adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         known = LDASizes(**sizes)

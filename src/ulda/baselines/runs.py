@@ -185,7 +185,7 @@ def adapt_method(
     shared = default_settings(seed, task.images[0].numel(), len(task.images))
     n_steps = steps or shared.steps
     settings = {
-        **{key: getattr(shared, key) for key in ("validate_every", "checkpoint_every", "patience")},
+        **{key: getattr(shared, key) for key in ("validate_every", "checkpoint_every")},
         **model.adaptation_settings(shared.batch_size),
     }
     training = model.adapt(

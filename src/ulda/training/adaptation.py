@@ -84,10 +84,10 @@ class Adaptation(Outcome):
 
 
 def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) -> Settings:
-    """Return how a base is adapted: few steps, validated often, stopped when they have long brought nothing.
+    """Return how a base is adapted: few steps, validated often.
 
     A step sees about as many pixels whatever the size of the slices, but no fewer than one slice; more slices deserve
-    more steps. The best parameters come late, when the rate has fallen, so that patience is long.
+    more steps. They are all taken: the end, where the rate has fallen, is what competes with the start.
     """
     steps = min(30 + 10 * n_slices, 430)
     batch_size = max(1, round(2 * 64 * 64 / n_pixels))
@@ -98,7 +98,6 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
         **for_batches(OF_NEW_DOMAINS, batch_size),
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
-        patience=8,
         seed=seed,
     )
 

@@ -34,6 +34,8 @@ class Progress:
         Time since the beginning of the run, without the pauses before it was resumed.
     share
         The share of the way from the start that the validated parameters are at; 1 but for what a run looks back at.
+    competes
+        Whether the best validation may be this one.
     """
 
     step: int
@@ -43,6 +45,7 @@ class Progress:
     validation: dict[str, dict[str, float]] | None = None
     seconds: float = 0.0
     share: float = 1.0
+    competes: bool = True
 
 
 Report = Callable[[Progress], None]
@@ -105,7 +108,7 @@ def mean_psnr(progress: Progress) -> float:
 
 
 def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Progress | None:
-    """Return the last row with a validation, or the first of the best ones; None without any.
+    """Return the last row with a validation, or the first of the best ones that compete; None without any.
 
     Examples
     --------
@@ -113,7 +116,7 @@ def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Pr
     >>> last_validation(rows).step, last_validation(rows, is_best=True).step
     (2, 1)
     """
-    validated = [row for row in history if row.validation]
+    validated = [row for row in history if row.validation and (row.competes or not is_best)]
     return (max(validated, key=mean_psnr) if is_best else validated[-1]) if validated else None
 
 

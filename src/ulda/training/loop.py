@@ -76,6 +76,7 @@ def fit(
     report: Report | None = None,
     keep_best: bool = False,
     best: Best | None = None,
+    is_last: bool = True,
 ) -> list[Progress]:
     """Train the parameters of a model whose names `trainable` admits, and return the rows of the log.
 
@@ -100,6 +101,8 @@ def fit(
         start is validated, too, and takes part.
     best
         The best parameters of the runs before this one, which compete with those of this one.
+    is_last
+        Whether no further run competes: then the run looks back at shares of the way, where the settings name some.
     """
     _check(tasks)
     keep_best = keep_best or settings.keep_best
@@ -132,7 +135,7 @@ def fit(
         raise
     put(run.mean, run.learning)
     if best is not None:
-        run.look_back(tasks, best)
+        run.look_back(tasks, best, settings.shares if is_last else ())
         if keep_best:
             best.restore(run.learning)
     return run.history
@@ -226,7 +229,9 @@ class _Run:
 
     def observe(self, progress: Progress) -> None:
         """Keep a row of the log where one is due, and the parameters if they are the best."""
-        if progress.validation and self.best is not None:
+        # the best of many validations on the way is a lucky one; with shares, the end alone speaks for the way
+        progress = replace(progress, competes=progress.step == 0 or not self.settings.shares)
+        if progress.validation and progress.competes and self.best is not None:
             self.best.observe(mean_psnr(progress), self.learning)
         is_last = progress.step == progress.steps
         if progress.validation or is_last or _is_due(self.settings.log_every, progress.step, progress.steps):
@@ -236,12 +241,15 @@ class _Run:
             self._write_log()
         self.is_whole = True
 
-    def look_back(self, tasks: Sequence[Task], best: Best) -> None:
-        """Let shares of the way from the start compete; the last row of the log is that of one that wins."""
-        if not self.settings.shares or not any(len(task.validation) for task in tasks):
+    def look_back(self, tasks: Sequence[Task], best: Best, shares: Sequence[float]) -> None:
+        """Let the end and shares of the way to it compete; the last row of the log is that of one that wins."""
+        if not shares or not any(len(task.validation) for task in tasks):
             return
         end = copied(self.learning)
-        for share in self.settings.shares:
+        self.history[-1] = replace(self.history[-1], competes=True)
+        if self.history[-1].validation:
+            best.observe(mean_psnr(self.history[-1]), end)
+        for share in shares:
             put({name: best.start[name].lerp(value, share) for name, value in end.items()}, self.learning)
             row = replace(self.history[-1], validation=validate(self.model, tasks), share=share)
             if mean_psnr(row) > best.score:

@@ -19,7 +19,7 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares": (0.25, 0.5, 0.75)}
 """What is adapted has been trained: it has all its phases from the start, and they mostly descend, which the penalty
-keeps. Few slices teach the right direction and often too much of it, so shares of the way compete, too."""
+keeps. Few slices teach the right direction and often too much of it, so shares of the way compete with its ends."""
 
 OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001}
 """How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this."""
@@ -98,7 +98,7 @@ class Settings(BaseModel):
         of the start take part. Adaptations always do.
     shares
         Where the best validation wins, as in adaptations: after the last step these shares of the way from the first
-        parameters to the last ones are validated, too, and compete with the others.
+        parameters to the last ones are validated, and compete with both; no other validation does then.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every

@@ -83,9 +83,7 @@ def adapt(
     best = Best()
     done = 0
     for number, (masks, steps) in enumerate(_curriculum(task, settings, augment)):
-        is_last = done + steps == settings.steps
-        looked_at = settings.shares if is_last else ()
-        stage = settings.model_copy(update={"steps": steps, "seed": settings.seed + number, "shares": looked_at})
+        stage = settings.model_copy(update={"steps": steps, "seed": settings.seed + number})
         history += fit(
             model,
             [replace(task, masks=masks)],
@@ -94,6 +92,7 @@ def adapt(
             folder=None if folder is None else folder / f"stage-{number}",
             report=counted_on(report, done, settings.steps),
             best=best,
+            is_last=done + steps == settings.steps,
         )
         done += steps
     best.restore(dict(model.named_parameters()))
