@@ -56,6 +56,9 @@ def test_what_learns_is_counted() -> None:
     assert model.n_parameters == sum(p.numel() for p in plain.parameters())
     own: tuple[Module, ...] = (plain.adapters["knee"], plain.steps["knee"], ChannelMixing())
     assert model.n_trainable(adapt=True) == sum(p.numel() for part in own for p in part.parameters())
+    own = (*own[:2], ChannelMixing(rank=0))
+    mixing = UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps")
+    assert mixing.n_trainable(adapt=True) == sum(p.numel() for part in own for p in part.parameters())
     own = (*own[:2], plain.extractor.layers[-1])
     layer = UniversalLDA(sources=SOURCES, adapt_only="layer, adapter and steps")
     assert layer.n_trainable(adapt=True) == sum(p.numel() for part in own for p in part.parameters())
@@ -145,7 +148,7 @@ def test_the_step_sizes_alone_may_adapt(augment: bool) -> None:
         assert torch.equal(value, model.get_parameter(name)) == (not name.startswith("steps.hip.")), name
 
 
-@pytest.mark.parametrize("own", ["mixing", "layer"])
+@pytest.mark.parametrize("own", ["kernels, mixing", "mixing", "layer"])
 def test_a_domain_has_something_of_its_own(own: str) -> None:
     adapted: Any = f"{own}, adapter and steps"
     model = UniversalLDA(sources=SOURCES, adapt_only=adapted, **SMALL)
@@ -163,7 +166,11 @@ def test_a_domain_has_something_of_its_own(own: str) -> None:
         assert torch.equal(value, model.get_parameter(name)), name
     used, common = model.regularizer("hip").extractor.layers, model.extractor.layers
     changed = [not torch.equal(a.kernel(), b.kernel()) for a, b in zip(used, common, strict=True)]  # type: ignore[operator]
-    assert changed == ([True] * len(used) if own == "mixing" else [False] * (len(used) - 1) + [True])
+    assert changed == ([False] * (len(used) - 1) + [True] if own == "layer" else [True] * len(used))
+    if own == "kernels, mixing":
+        mixing = model.mixings["hip"]
+        assert isinstance(mixing, ChannelMixing)
+        assert all(p.abs().min() > 0 for layer in mixing.weights for p in layer.parameters()), "they started as zero"
     assert model.regularizer("knee").extractor is model.extractor
 
 
@@ -189,7 +196,9 @@ def test_without_the_safeguard_every_proposal_is_taken() -> None:
 def test_impossible_options() -> None:
     with pytest.raises(UldaError, match="initialise is a fraction of the steps, from 0 to 1, but it is 100"):
         UniversalLDA(initialise=100)
-    with pytest.raises(UldaError, match="adapt_only must be one of: mixing, adapter and steps, layer"):
+    with pytest.raises(
+        UldaError, match="adapt_only must be one of: kernels, mixing, adapter and steps, mixing, adapter"
+    ):
         UniversalLDA(adapt_only="everything")  # type: ignore[arg-type]
 
 

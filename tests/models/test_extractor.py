@@ -162,17 +162,21 @@ def test_wrong_options_are_clear_errors() -> None:
         FeatureExtractor(start="zeros")  # type: ignore[arg-type]
     with pytest.raises(UldaError, match="must be odd"):
         Adapter(kernel_size=4)
+    with pytest.raises(UldaError, match="0 or more kernels of its own, but it is asked for -1"):
+        ChannelMixing(rank=-1)
 
 
-def test_a_mixing_mixes_what_comes_out_of_every_convolution() -> None:
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_mixing_mixes_what_comes_out_of_every_convolution_and_adds_to_it(rank: int) -> None:
     generator = torch.Generator().manual_seed(3)
-    g, mixing = FeatureExtractor(width=4, depth=2), ChannelMixing(4, 2)
-    x = torch.randn(2, 2, 9, 8, generator=generator)
+    g, mixing = FeatureExtractor(width=4, depth=2).double(), ChannelMixing(4, 2, rank).double()
+    x = torch.randn(2, 2, 9, 8, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(g.mixed(mixing)(x), g(x))
     for parameter in mixing.parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     expected = x
-    for layer, mixture in zip(layers(g), mixing.layers, strict=True):
-        expected = g.activation(mixture(layer(expected)))
+    for number, (layer, mixture) in enumerate(zip(layers(g), mixing.layers, strict=True)):
+        added = mixing.weights[number](mixing.kernels[number](expected)) if rank else 0
+        expected = g.activation(mixture(layer(expected)) + added)
     torch.testing.assert_close(g.mixed(mixing)(x), expected)
     assert not list(g.mixed(mixing).parameters())

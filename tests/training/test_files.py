@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from ulda.errors import UldaError
+from ulda.models.extractor import ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
 
 SMALL = Architecture(width=4, depth=2, phases=3)
@@ -25,14 +27,16 @@ def test_a_base_comes_back_whole(tmp_path: Path) -> None:
         save_base(model, tmp_path / "base")
 
 
-@pytest.mark.parametrize("own", ["mixing", "layer", "nothing"])
+@pytest.mark.parametrize("own", ["mixing and kernels", "mixing", "layer", "nothing"])
 def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) -> None:
     model = ULDA(sources=["brain"])
     save_base(model, tmp_path / "base")
     fingerprint = base_fingerprint(model)
     model.add_domain("knee")
-    if own == "mixing":
+    if own == "mixing and kernels":
         model.give_mixing("knee")
+    elif own == "mixing":
+        model.give_mixing("knee", rank=0)
     elif own == "layer":
         model.give_own_layer("knee")
     with torch.no_grad():
@@ -49,6 +53,30 @@ def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) ->
         assert torch.equal(parameter, model.get_parameter(name))
     with pytest.raises(UldaError, match="load it on the base it was trained on"):
         load_adapter(ULDA(sources=["brain"], seed=1), tmp_path / "knee")
+
+
+@pytest.mark.parametrize("rank", [-1, 10**9, "4", None])
+def test_an_adapter_with_an_impossible_rank_is_refused(tmp_path: Path, rank: object) -> None:
+    model = ULDA(SMALL, ["brain"])
+    model.add_domain("knee")
+    model.give_mixing("knee")
+    save_adapter(model, "knee", tmp_path)
+    facts = json.loads((tmp_path / "adapter.json").read_text())
+    (tmp_path / "adapter.json").write_text(json.dumps(facts | {"rank": rank}))
+    with pytest.raises(UldaError, match="an adapter cannot add"):
+        load_adapter(model, tmp_path)
+
+
+def test_an_adapter_from_before_there_were_kernels_is_read(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["brain"])
+    model.add_domain("knee")
+    model.give_mixing("knee", rank=0)
+    save_adapter(model, "knee", tmp_path)
+    facts = json.loads((tmp_path / "adapter.json").read_text())
+    del facts["rank"]
+    (tmp_path / "adapter.json").write_text(json.dumps(facts))
+    assert load_adapter(model, tmp_path) == "knee"
+    assert cast(ChannelMixing, model.mixings["knee"]).rank == 0
 
 
 def test_a_changed_weight_of_an_adapter_is_refused(tmp_path: Path) -> None:

@@ -15,10 +15,16 @@ from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
+from ulda.training.network import OF_A_DOMAIN, OWN_KERNELS, ULDA, Architecture, belongs_to
 from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
 
-Adapted = Literal["mixing, adapter and steps", "layer, adapter and steps", "adapter and steps", "steps"]
+Adapted = Literal[
+    "kernels, mixing, adapter and steps",
+    "mixing, adapter and steps",
+    "layer, adapter and steps",
+    "adapter and steps",
+    "steps",
+]
 
 _UNSAID = {"initialise": 0.0, "augment": False, "adapt_only": "adapter and steps", "safeguard": True}
 """What the options of a model are whose file does not say them."""
@@ -39,8 +45,9 @@ class UniversalLDA(ULDA, TrainableMethod):
     augment
         In an adaptation, spend two thirds of the steps on further-undersampled versions of the mask.
     adapt_only
-        What learns in an adaptation: ``mixing, adapter and steps``, where the domain mixes the channels of every layer
-        of the feature extractor; ``layer, adapter and steps``, where it has the last layer for its own; ``adapter and
+        What learns in an adaptation: ``kernels, mixing, adapter and steps``, where the domain mixes the channels of
+        every layer of the feature extractor and adds a few kernels of its own to each; ``mixing, adapter and steps``,
+        where it adds none; ``layer, adapter and steps``, where it has the last layer for its own; ``adapter and
         steps``, where it uses the common one; or ``steps``, the step sizes alone, with the mean of the source adapters
         as the adapter.
     safeguard
@@ -52,13 +59,13 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23628, 6806)
+    (23628, 10846)
     """
 
     name: ClassVar[str] = "ulda"
     title: ClassVar[str] = "U-LDA"
     citation: ClassVar[str] = "the method of this package; see docs/theory.md"
-    adapts: ClassVar[str] = "the adapter, the mixing of channels and the step sizes of the domain"
+    adapts: ClassVar[str] = "the adapter, the mixing of channels, the added kernels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = OF_NEW_DOMAINS
 
@@ -69,7 +76,7 @@ class UniversalLDA(ULDA, TrainableMethod):
         seed: int = 0,
         initialise: float = 0.0,
         augment: bool = False,
-        adapt_only: Adapted = "mixing, adapter and steps",
+        adapt_only: Adapted = "kernels, mixing, adapter and steps",
         safeguard: bool = True,
         **sizes: Any,
     ) -> None:
@@ -93,8 +100,8 @@ class UniversalLDA(ULDA, TrainableMethod):
     def add_domain(self, name: str, *, seed: int = 0) -> None:
         """Add what a domain has of its own; one that is no source gets the mixing or layer that is to learn, too."""
         super().add_domain(name, seed=seed)
-        if self.sources and self.adapt_only.startswith("mixing"):
-            self.give_mixing(name)
+        if self.sources and "mixing" in self.adapt_only:
+            self.give_mixing(name, OWN_KERNELS if self.adapt_only.startswith("kernels") else 0)
         if self.sources and self.adapt_only.startswith("layer"):
             self.give_own_layer(name)
 

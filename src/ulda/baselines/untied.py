@@ -117,7 +117,7 @@ class Untied(UniversalLDA):
         for name in _REFUSED:
             if name in sizes:
                 raise UldaError(f"Untied has no {name}: it takes every step, and starts as it is")
-        if sizes.get("adapt_only", "").startswith(("layer", "mixing")):
+        if sizes.get("adapt_only", "").startswith(("kernels", "layer", "mixing")):
             raise UldaError("Untied has no extractor of a domain's own; set adapt_only to: adapter and steps, or steps")
         # layers of the domain's own would need their transposed kernels, too
         super().__init__(seed=seed, **({"adapt_only": "adapter and steps"} | sizes))

@@ -19,6 +19,9 @@ Start = Literal["filter-bank", "random"]
 _NOISE = 0.005
 """Noise on the filter-bank start, so that no two channels stay equal."""
 
+_ADDED = 0.1
+"""The standard deviation of kernels that a domain adds, about that of the numbers in trained ones."""
+
 
 class FeatureExtractor(nn.Module):
     """g: complex convolutions, each followed by the smoothed ReLU.
@@ -87,8 +90,9 @@ class FeatureExtractor(nn.Module):
         return self._with_layers(layer.settled() for layer in self.layers)  # type: ignore[operator]
 
     def mixed(self, mixing: ChannelMixing) -> FeatureExtractor:
-        """Return an extractor whose layers are these with their outputs mixed; it has no parameters of its own."""
-        return self._with_layers(map(_mixed, self.layers, mixing.layers))
+        """Return an extractor whose layers are these as a domain changes them; it has no parameters of its own."""
+        layers = (layer for layer in self.layers if isinstance(layer, ComplexConv2d))
+        return self._with_layers(mixing.mixed(number, layer) for number, layer in enumerate(layers))
 
     def _with_layers(self, layers: Iterable[nn.Module]) -> FeatureExtractor:
         other = copy.copy(self)
@@ -112,10 +116,11 @@ class FeatureExtractor(nn.Module):
 
 
 class ChannelMixing(nn.Module):
-    """What a domain changes in a feature extractor: a complex mixture of the output channels of every layer.
+    """What a domain changes in a feature extractor: it mixes the channels of every layer and adds a few of its own.
 
-    It starts as the identity, which changes nothing. It reaches every layer with few parameters: all kernels, ready
-    made, stay what they are.
+    A complex mixture of the output channels of every layer starts as the identity. Beside each layer, `rank` kernels of
+    the domain's own see what the layer sees, and weights, which start as zero, add what they find to each channel. So
+    nothing changes at first. It reaches every layer with few parameters: all kernels, ready made, stay what they are.
 
     Parameters
     ----------
@@ -123,37 +128,67 @@ class ChannelMixing(nn.Module):
         Complex channels of every layer.
     depth
         Number of layers.
+    rank
+        Kernels of the domain's own beside each layer; 0 for the mixture alone.
+    kernel_size
+        The odd side of these kernels, that of the layers.
+    seed
+        Seed of these kernels.
 
     Examples
     --------
-    >>> sum(p.numel() for p in ChannelMixing().parameters())
+    >>> sum(p.numel() for p in ChannelMixing(rank=0).parameters())
     2048
+    >>> sum(p.numel() for p in ChannelMixing().parameters())
+    6088
     """
 
-    def __init__(self, width: int = 16, depth: int = 4) -> None:
+    def __init__(self, width: int = 16, depth: int = 4, rank: int = 4, kernel_size: int = 3, *, seed: int = 0) -> None:
         super().__init__()
+        if rank < 0:
+            raise UldaError(f"a domain adds 0 or more kernels of its own, but it is asked for {rank}")
+        self.rank = rank
         self.layers = nn.ModuleList(ComplexConv2d(width, width, 1) for _ in range(depth))
+        ranks = [rank] * depth if rank else []
+        sizes = [(1 if number == 0 else width, n, kernel_size) for number, n in enumerate(ranks)]
+        self.kernels = nn.ModuleList(ComplexConv2d(*size) for size in sizes)
+        self.weights = nn.ModuleList(ComplexConv2d(n, width, 1) for n in ranks)
+        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for layer in self.layers:
                 assert isinstance(layer, ComplexConv2d)
                 layer.real.copy_(torch.eye(width)[:, :, None, None])
                 layer.imag.zero_()
+            for kernel in self.kernels:
+                for part in kernel.parameters():
+                    part.normal_(0.0, _ADDED, generator=generator)
+            for weights in self.weights:
+                for part in weights.parameters():
+                    part.zero_()
+
+    def mixed(self, number: int, layer: ComplexConv2d) -> ComplexConv2d:
+        """Return a layer, mixed and with what the domain adds, as one convolution."""
+
+        def kernel() -> Tensor:
+            # of the parts: equal blocks of the real kernel stay equal to the last bit
+            pairs: list[tuple[nn.Module, nn.Module]] = [(self.layers[number], layer)]
+            if self.rank:
+                pairs.append((self.weights[number], self.kernels[number]))
+            real, imag = zip(*(_composed(outer, inner) for outer, inner in pairs), strict=True)
+            return real_kernel(sum(real[1:], real[0]), sum(imag[1:], imag[0]))
+
+        return _DerivedConv2d(layer, kernel)
 
 
-def _mixed(layer: nn.Module, mixture: nn.Module) -> ComplexConv2d:
-    """Return a layer followed by a mixture of its channels, as one convolution."""
-    assert isinstance(layer, ComplexConv2d)
-    assert isinstance(mixture, ComplexConv2d)
-
-    def kernel() -> Tensor:
-        # of the parts: equal blocks of the real kernel stay equal to the last bit
-        real, imag = mixture.real[:, :, 0, 0], mixture.imag[:, :, 0, 0]
-        return real_kernel(
-            torch.tensordot(real, layer.real, 1) - torch.tensordot(imag, layer.imag, 1),
-            torch.tensordot(real, layer.imag, 1) + torch.tensordot(imag, layer.real, 1),
-        )
-
-    return _DerivedConv2d(layer, kernel)
+def _composed(outer: nn.Module, inner: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return real and imaginary part of a convolution followed by one of a single pixel, as one kernel."""
+    assert isinstance(outer, ComplexConv2d)
+    assert isinstance(inner, ComplexConv2d)
+    real, imag = outer.real[:, :, 0, 0], outer.imag[:, :, 0, 0]
+    return (
+        torch.tensordot(real, inner.real, 1) - torch.tensordot(imag, inner.imag, 1),
+        torch.tensordot(real, inner.imag, 1) + torch.tensordot(imag, inner.real, 1),
+    )
 
 
 class Adapter(nn.Module):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import ulda
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
+from ulda.models.extractor import ChannelMixing
 from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
@@ -23,6 +24,9 @@ VERSION = 1
 LATER_SIZES = ("tied_steps", "spectral_steps")
 """Sizes that files of earlier versions do not have; there they are false."""
 METHOD_FORMAT = "ulda-method"
+
+_MOST_KERNELS = 64
+"""No adapter adds more kernels to a layer; a file must not ask for any amount of memory."""
 """What the file of a model of another method calls itself."""
 
 
@@ -98,13 +102,15 @@ def save_adapter(
         Replace existing files.
     """
     model.regularizer(domain)
+    mixing = dict(model.mixings.items()).get(domain)
     header = {
         "format": "ulda-adapter",
         "version": VERSION,
         "ulda": ulda.__version__,
         "base": base_fingerprint(model),
         "domain": domain,
-        "mixing": domain in model.mixings,
+        "mixing": mixing is not None,
+        "rank": mixing.rank if isinstance(mixing, ChannelMixing) else 0,
         "own_layer": domain in model.own_layers,
     }
     write_tensors(
@@ -124,11 +130,19 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
     domain = str(facts["domain"])
     model.add_domain(domain)
     if facts.get("mixing"):  # files from before do not say
-        model.give_mixing(domain)
+        model.give_mixing(domain, _rank(facts))
     if facts.get("own_layer"):
         model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
+
+
+def _rank(facts: dict[str, Any]) -> int:
+    """Return how many kernels an adapter adds to each layer; files from before do not say, and add none."""
+    rank = facts.get("rank", 0)
+    if not isinstance(rank, int) or not 0 <= rank <= _MOST_KERNELS:
+        raise UldaError(f"an adapter cannot add {rank!r} kernels to each layer")
+    return rank
 
 
 def read_facts(path: Path, expected: str) -> dict[str, Any]:

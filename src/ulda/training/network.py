@@ -27,6 +27,9 @@ from ulda.solvers.trace import Callback
 OWN_RATES = ("adapters", "steps", "task_weights")
 """What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
 
+OWN_KERNELS = 4
+"""How many kernels a new domain adds to each layer of the feature extractor."""
+
 OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 """What parts of the network are called that each domain has for itself."""
 
@@ -184,9 +187,13 @@ class ULDA(nn.Module):
             if name in own:
                 del own[name]
 
-    def give_mixing(self, domain: str) -> None:
-        """Let a domain mix the channels of every layer of the feature extractor; until it learns, nothing changes."""
-        self.mixings[domain] = ChannelMixing(self.architecture.width, self.architecture.depth)
+    def give_mixing(self, domain: str, rank: int = OWN_KERNELS) -> None:
+        """Let a domain mix the channels of every layer of the feature extractor, and add kernels of its own.
+
+        Until it learns, that changes nothing; see `ulda.models.extractor.ChannelMixing`.
+        """
+        sizes = self.architecture
+        self.mixings[domain] = ChannelMixing(sizes.width, sizes.depth, rank, sizes.kernel_size)
 
     def give_own_layer(self, domain: str) -> None:
         """Make the adapter of a domain one of two layers.
