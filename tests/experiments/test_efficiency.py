@@ -29,7 +29,11 @@ def cell(seconds: float, memory: int | None, *per_slice: float, **facts: Any) ->
 FOUND: dict[Cell, dict[str, Any]] = {
     Cell("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
     Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=23448, n_adapted=4668),
-    Cell("adapt", "ulda", "hip"): {"peak_memory_mb": None, "results": {"hip": {"seconds_per_slice": 0.2}}},
+    Cell("adapt", "ulda", "hip"): {
+        "peak_memory_mb": None,
+        "n_adapted": 4668,
+        "results": {"hip": {"seconds_per_slice": 0.2}},
+    },
     Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2, n_adapted=9366),
     Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2),
 }

@@ -43,9 +43,9 @@ def rows_of_efficiency(
     for variant in experiment.variants:
         own = [entry for entry in cells.values() if entry["cell"]["method"] == variant.name]
         trained = [entry for entry in own if entry["cell"]["kind"] == "train"]
-        # an adaptation knows what it adapted; a training knows it only of its day
-        counted = [entry for entry in own if entry["cell"]["kind"] == "adapt" and "n_adapted" in entry] or trained
         adapted = [[entry for entry in own if _is_adaptation(entry, size)] for size in sizes]
+        # an adaptation knows what it adapted; a training knows it only of its day
+        counted = [entry for entries in adapted for entry in entries if "n_adapted" in entry] or trained
         tests = [result["seconds_per_slice"] for entry in own for result in entry["results"].values()]
         memory = [entry["peak_memory_mb"] for entry in own if entry.get("peak_memory_mb") is not None]
         rows.append(
