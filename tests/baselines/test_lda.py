@@ -163,7 +163,7 @@ def test_everything_of_the_new_net_is_trained_at_a_lower_rate() -> None:
     assert sum(p.numel() for p in own.values()) == model.n_trainable(adapt=True) == model.n_parameters // 2
     for (name, adapted), start in zip(own.items(), source.values(), strict=True):
         assert not torch.equal(adapted, start), name
-    assert LDA.adaptation_defaults["learning_rate"] < LDA.training_defaults["learning_rate"]
+    assert LDA.adaptation_defaults["learning_rate"] == 4e-3 < LDA.training_defaults["learning_rate"]
 
 
 def test_the_start_of_a_domain_without_an_adaptation() -> None:

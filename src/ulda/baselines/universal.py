@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
+from ulda.models.extractor import OWN_KERNELS
 from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import OF_A_DOMAIN, OWN_KERNELS, ULDA, Architecture, belongs_to
+from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
 from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
 
 Adapted = Literal[

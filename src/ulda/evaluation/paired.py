@@ -187,3 +187,9 @@ def _resampled_means(
 def counted(number: int, what: str) -> str:
     """Say how many of something there are: ``1 slice``, ``2 slices``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def counted_span(numbers: Sequence[int], what: str) -> str:
+    """Say how many of something there are, from the fewest to the most: ``2 slices``, ``1 to 3 slices``."""
+    low, high = min(numbers), max(numbers)
+    return counted(low, what) if low == high else f"{low} to {high} {what}s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ulda.evaluation.paired import counted
+from ulda.evaluation.paired import counted_span
 from ulda.experiments.cells import UNADAPTED_SIZE, cells_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName
 from ulda.experiments.efficiency import rows_of_efficiency
@@ -61,12 +61,7 @@ def _draws(cells: dict[str, dict[str, Any]]) -> str:
     for (_, _, size), entry in collect(cells).items():
         if size > UNADAPTED_SIZE:
             found.setdefault(size, []).append(entry.draws)
-    spans = {
-        size: f"{min(numbers)} to {counted(max(numbers), 'draw')}"
-        if min(numbers) < max(numbers)
-        else counted(max(numbers), "draw")
-        for size, numbers in sorted(found.items())
-    }
+    spans = {size: counted_span(numbers, "draw") for size, numbers in sorted(found.items())}
     if len(set(spans.values())) <= 1:
         return f"{next(iter(spans.values()), 'no draw')} of the target slices"
     return ", ".join(f"{span} of {size} target slices" for size, span in spans.items())

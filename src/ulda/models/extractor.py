@@ -19,6 +19,9 @@ Start = Literal["filter-bank", "random"]
 _NOISE = 0.005
 """Noise on the filter-bank start, so that no two channels stay equal."""
 
+OWN_KERNELS = 4
+"""How many kernels a new domain adds to each layer of the feature extractor."""
+
 _ADDED = 0.1
 """The standard deviation of kernels that a domain adds, about that of the numbers in trained ones."""
 
@@ -143,16 +146,17 @@ class ChannelMixing(nn.Module):
     6088
     """
 
-    def __init__(self, width: int = 16, depth: int = 4, rank: int = 4, kernel_size: int = 3, *, seed: int = 0) -> None:
+    def __init__(
+        self, width: int = 16, depth: int = 4, rank: int = OWN_KERNELS, kernel_size: int = 3, *, seed: int = 0
+    ) -> None:
         super().__init__()
         if rank < 0:
             raise UldaError(f"a domain adds 0 or more kernels of its own, but it is asked for {rank}")
         self.rank = rank
         self.layers = nn.ModuleList(ComplexConv2d(width, width, 1) for _ in range(depth))
-        ranks = [rank] * depth if rank else []
-        sizes = [(1 if number == 0 else width, n, kernel_size) for number, n in enumerate(ranks)]
-        self.kernels = nn.ModuleList(ComplexConv2d(*size) for size in sizes)
-        self.weights = nn.ModuleList(ComplexConv2d(n, width, 1) for n in ranks)
+        seen = [1, *[width] * (depth - 1)] if rank else []
+        self.kernels = nn.ModuleList(ComplexConv2d(channels, rank, kernel_size) for channels in seen)
+        self.weights = nn.ModuleList(ComplexConv2d(rank, width, 1) for _ in seen)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for layer in self.layers:
@@ -171,11 +175,11 @@ class ChannelMixing(nn.Module):
 
         def kernel() -> Tensor:
             # of the parts: equal blocks of the real kernel stay equal to the last bit
-            pairs: list[tuple[nn.Module, nn.Module]] = [(self.layers[number], layer)]
+            real, imag = _composed(self.layers[number], layer)
             if self.rank:
-                pairs.append((self.weights[number], self.kernels[number]))
-            real, imag = zip(*(_composed(outer, inner) for outer, inner in pairs), strict=True)
-            return real_kernel(sum(real[1:], real[0]), sum(imag[1:], imag[0]))
+                added_real, added_imag = _composed(self.weights[number], self.kernels[number])
+                real, imag = real + added_real, imag + added_imag
+            return real_kernel(real, imag)
 
         return _DerivedConv2d(layer, kernel)
 

@@ -24,10 +24,10 @@ VERSION = 1
 LATER_SIZES = ("tied_steps", "spectral_steps")
 """Sizes that files of earlier versions do not have; there they are false."""
 METHOD_FORMAT = "ulda-method"
+"""What the file of a model of another method calls itself."""
 
 _MOST_KERNELS = 64
 """No adapter adds more kernels to a layer; a file must not ask for any amount of memory."""
-"""What the file of a model of another method calls itself."""
 
 
 def base_fingerprint(model: ULDA) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.models.extractor import ChannelMixing, DerivedAdapter
+from ulda.models.extractor import OWN_KERNELS, ChannelMixing, DerivedAdapter
 from ulda.models.layers import ComplexConv2d
 from ulda.physics import Physics, normalise_measurement
 from ulda.physics.spectrum import KNOTS
@@ -26,9 +26,6 @@ from ulda.solvers.trace import Callback
 
 OWN_RATES = ("adapters", "steps", "task_weights")
 """What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
-
-OWN_KERNELS = 4
-"""How many kernels a new domain adds to each layer of the feature extractor."""
 
 OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 """What parts of the network are called that each domain has for itself."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ulda.errors import UldaError
-from ulda.evaluation.paired import PairedDifference, counted, paired_difference
+from ulda.evaluation.paired import PairedDifference, counted, counted_span, paired_difference
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell
 from ulda.experiments.definition import Experiment
 from ulda.experiments.examples import Examples, load_examples
@@ -130,8 +130,8 @@ def basis_words(entries: Iterable[Entry]) -> str:
     '3 test slices of 2 subjects, up to 2 draws of the target slices'
     """
     listed = list(entries)
-    slices = _span([len(entry.subjects) for entry in listed], "test slice")
-    subjects = _span([len(set(entry.subjects)) for entry in listed], "subject")
+    slices = counted_span([len(entry.subjects) for entry in listed], "test slice")
+    subjects = counted_span([len(set(entry.subjects)) for entry in listed], "subject")
     draws = max(entry.draws for entry in listed)
     drawn = "1 draw" if draws == 1 else f"up to {draws} draws"
     return f"{slices} of {subjects}, {drawn} of the target slices"
@@ -153,8 +153,3 @@ def size_words(size: int) -> str:
     ('as trained', '5 slices')
     """
     return "as trained" if size == UNADAPTED_SIZE else counted(size, "slice")
-
-
-def _span(numbers: Sequence[int], what: str) -> str:
-    low, high = min(numbers), max(numbers)
-    return counted(low, what) if low == high else f"{low} to {high} {what}s"
