@@ -207,7 +207,7 @@ def test_adapted_and_evaluated(trained: Path, place: Path, command: Command, tmp
     card = read(out / "model.json")["facts"]
     facts = card["adaptation"]
     gain = facts["validation"]["adapted"]["psnr"] - facts["validation"]["unadapted"]["psnr"]
-    told = f"helped on validation (2 slices of 1 subjects) by {gain:.2f} dB" if gain > 0 else "did not help"
+    told = f"helped on validation (2 slices of 1 subjects) by {gain:.2f} dB" if gain > 0 else "did not clearly help"
     assert told in text
     assert facts["subjects"] == ["a", "b"]
     assert facts["base"] == read(trained / "model.json")["weights"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.cli.conftest import Command
+from tests.experiments.report_examples import experiment_folder
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.evaluation.report import load_comparison
 from ulda.training import ULDA, Architecture, base_fingerprint, save_base
@@ -65,6 +66,25 @@ def test_from_a_reconstruction_to_its_page(name: str, place: Path, command: Comm
     code, _, error = command("report", output, "--reference", place / "crops.h5", "--out", page, "--force")
     assert code == 0, error
     assert "★" in page.read_text().partition('id="viewer"')[0]
+
+
+def test_from_an_experiment_to_its_page(command: Command, tmp_path: Path) -> None:
+    folder, page = experiment_folder(tmp_path / "run"), tmp_path / "page.html"
+    before = sorted(path for path in folder.rglob("*"))
+    code, text, error = command("report", folder, "--out", page)
+    assert code == 0, error
+    assert str(page) in text
+    assert "<h1>one of my own: cardiac, adapted to 5 slices</h1>" in page.read_text()
+    some = "--domain", "cardiac", "--slices", 0, "--slices", 40
+    code, _, error = command("report", folder, *some, "--out", page, "--force")
+    assert code == 0, error
+    titles = [f"one of my own: cardiac, {words}" for words in ("as trained", "adapted to 40 slices")]
+    assert all(f">{title}</option>" in page.read_text() for title in titles)
+    assert sorted(path for path in folder.rglob("*")) == before
+    code, _, error = command("report", folder, "--domain", "liver", "--out", tmp_path / "other.html")
+    assert code == 1
+    assert "no results on 'liver'; it has them on: cardiac, knee, brain" in " ".join(error.split())
+    assert not (tmp_path / "other.html").exists()
 
 
 def test_a_mistake_is_one_sentence(command: Command, tmp_path: Path) -> None:

@@ -55,10 +55,11 @@ def example(name: str = "knee", methods: tuple[str, ...] = METHODS, subjects: tu
         },
         convention="per slice, peak 1",
         judged=methods[-1],
-        traced=methods[-1],
-        traces=tuple(
-            tuple(step(t, branch, rises=i == 4 and t == 1) for t, branch in enumerate(branches)) for i in range(5)
-        ),
+        traces={
+            methods[-1]: tuple(
+                tuple(step(t, branch, rises=i == 4 and t == 1) for t, branch in enumerate(branches)) for i in range(5)
+            )
+        },
         verdict="adaptation helped by 1.00 dB",
         notes=("a note",),
         provenance={"command": {"command": "ulda evaluate knee.h5"}, "software": {"ulda": "0.1.0"}},

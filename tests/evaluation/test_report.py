@@ -30,7 +30,16 @@ from ulda.evaluation.report import (
     write_report,
 )
 from ulda.evaluation.report.colours import error_colours
-from ulda.evaluation.report.images import decode, encode, error_scale, kspace_picture, to_grey
+from ulda.evaluation.report.images import (
+    BUDGET,
+    decode,
+    encode,
+    encode_report,
+    error_scale,
+    kspace_picture,
+    spectrum_picture,
+    to_grey,
+)
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 
@@ -43,7 +52,12 @@ def same(one: Report, other: Report) -> bool:
     ]
     plain = [
         replace(
-            report, images={}, reference=None, scores={}, provenance={k: dict(v) for k, v in report.provenance.items()}
+            report,
+            images={},
+            reference=None,
+            kspace=None,
+            scores={},
+            provenance={k: dict(v) for k, v in report.provenance.items()},
         )
         for report in (one, other)
     ]
@@ -86,13 +100,30 @@ def test_a_comparison_survives_its_file(make: Callable[[], Report], tmp_path: Pa
 
 
 def test_a_report_without_images_or_traces(tmp_path: Path) -> None:
-    report = replace(example(), images={}, reference=None, traces=(), traced="")
+    report = replace(example(), images={}, reference=None, traces={})
     save_comparison(tmp_path / "comparison.h5", report)
     assert same(load_comparison(tmp_path / "comparison.h5"), report)
     data = embedded(render([report]))["sources"][0]
     assert data["pictures"] == []
     assert data["scores"][1]["psnr"] == [30.0, 9.5, 100.25, None, 28.0]
     assert data["scores"][2]["psnr"][2] == "Infinity"
+
+
+def test_a_comparison_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """It named one traced method, and had its tables in the group of all traces."""
+    path = tmp_path / "comparison.h5"
+    save_comparison(path, example())
+    with h5py.File(path, "a") as file:
+        for name in list(file["traces/0"]):
+            file.move(f"traces/0/{name}", f"traces/{name}")
+        del file["traces/0"]
+        texts = json.loads(file["report"][()].tobytes())
+        new = {"pictured", "phases", "traced"}
+        texts = {key: value for key, value in texts.items() if key not in new} | {"traced": "adapted"}
+        del file["report"]
+        file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
+        file.attrs["version"] = 1
+    assert same(load_comparison(path), example())
 
 
 def test_the_report_of_an_assessment(tmp_path: Path) -> None:
@@ -103,7 +134,8 @@ def test_the_report_of_an_assessment(tmp_path: Path) -> None:
         ("a", "slice 0 (v0)"), ("a", "slice 1 (v0)"), ("b", "slice 2 (v1)"),
     ]  # fmt: skip
     assert report.provenance["data"]["SHA-256 of the slices"] == domain.fingerprint()
-    assert (report.judged, report.traced, report.verdict) == ("adapted", "adapted", assessment.verdict)
+    assert (report.judged, list(report.traces), report.verdict) == ("adapted", ["adapted"], assessment.verdict)
+    assert report.kspace is None
     for name, scores in assessment.comparison.scores.items():
         expected = evaluate(torch.from_numpy(report.images[name]), torch.from_numpy(report.all_images()[""]), PER_SLICE)
         assert report.scores[name]["psnr"].tolist() == scores.psnr.tolist() == expected.psnr.tolist()
@@ -113,7 +145,7 @@ def test_the_report_of_an_assessment(tmp_path: Path) -> None:
         image = domain.image(i) / domain.image(i).abs().max()
         physics = CartesianMRI(mask, -2)
         alone = reconstruct(network, physics.A(image), physics).trace.steps(0)
-        assert [s.phi for s in report.traces[i]] == pytest.approx([s.phi for s in alone], rel=1e-4)
+        assert [s.phi for s in report.traces["adapted"][i]] == pytest.approx([s.phi for s in alone], rel=1e-4)
 
 
 def test_summary_and_differences() -> None:
@@ -136,6 +168,11 @@ def test_summary_and_differences() -> None:
 def test_shapes_are_checked() -> None:
     with pytest.raises(UldaError, match=r"must all be \(5, H, W\)"):
         replace(example(), reference=np.zeros((5, 3, 3), np.float32))
+    with pytest.raises(UldaError, match=r"must all be \(2, H, W\)"):
+        replace(example(), pictured=(0, 3), traces={})
+    for pictured in ((0, 0), (4, 5), (-1,)):
+        with pytest.raises(UldaError, match="must be some of 0 to 4, each once"):
+            replace(example(), pictured=pictured)
     with pytest.raises(UldaError, match="needs 5 scores"):
         replace(example(), scores={"TV": {"psnr": np.zeros(4)}})
     with pytest.raises(UldaError, match="no slices"):
@@ -192,12 +229,47 @@ def test_200_slices_of_8_methods_stay_below_30_megabytes(tmp_path: Path) -> None
     }
     slices = tuple(Slice(f"subject {i // 20}", f"slice {i}") for i in range(200))
     scores = {name: {"psnr": rng.normal(30, 1, 200)} for name in methods}
-    report = Report("large", "", slices, methods, reference, scores=scores, traces=(example().traces[0] * 3,) * 200)
+    steps = example().traces["adapted"][0] * 3
+    report = Report("large", "", slices, methods, reference, scores=scores, traces={"method 0": (steps,) * 200})
     n_bytes = write_report([report], tmp_path / "report.html")
     assert n_bytes == (tmp_path / "report.html").stat().st_size < 30_000_000
     page = embedded((tmp_path / "report.html").read_text())["sources"][0]
     assert page["mime"] == "image/webp"
     assert np.array_equal(decode(page["pictures"][199], 10, packed=True)[8], to_grey(methods["method 7"])[199])
+
+
+def test_slices_of_256_pixels_stay_below_28_megabytes() -> None:
+    """A tenth of 200 slices in a tenth of the budget: 8 methods, a reference and k-space, with noise and artefacts."""
+    small = torch.stack(list(demo("knee").take(range(20)).images())).abs()
+    images = torch.nn.functional.interpolate(small[:, None], size=(256, 256), mode="bicubic")[:, 0].clamp(min=0)
+    images = images / images.amax((-2, -1), keepdim=True)
+    physics = CartesianMRI(cartesian_mask(256, 0.2, seed=0))
+    artefacts = (physics.A_adjoint(physics.A(images.to(torch.complex64))).abs() - images).numpy()
+    noise = 0.01 * np.random.default_rng(0).standard_normal((9, *images.shape), dtype=np.float32)
+    reference = images.numpy() + noise[8]
+    methods = {f"method {i}": reference + (i + 1) / 8 * artefacts + noise[i] for i in range(8)}
+    slices = tuple(Slice("", f"slice {i}") for i in range(20))
+    report = Report("large", "", slices, methods, reference)
+    found = encode_report(report, BUDGET // 10)
+    assert sum(map(len, found.slices)) <= BUDGET // 10
+    stated = re.search(r"99 % of the pixels are at most (\d+) wrong", found.precision)
+    assert stated is not None
+    # the error maps stay readable: what is lost is a small part of their scale
+    assert int(stated.group(1)) <= 255 * error_scale(report) / 4
+    planes = decode(found.slices[7], found.n_planes, packed=False)
+    wrong = np.abs(planes[4].astype(int) - to_grey(methods["method 3"])[7])
+    assert np.percentile(wrong, 99) <= int(stated.group(1))
+
+
+def test_the_budget_holds_where_the_sample_foretells_too_little() -> None:
+    """Of 200 slices 24 are tried; here these alone are black, and the others noise."""
+    tried = {round(i) for i in np.linspace(0, 199, 24)}
+    noise = np.random.default_rng(0).integers(0, 256, (3, 32, 32)).astype(np.uint8)
+    dark = np.zeros_like(noise)
+    exact = encode(200, lambda i: dark if i in tried else noise)
+    size = sum(map(len, exact.slices))
+    smaller = encode(200, lambda i: dark if i in tried else noise, budget=size // 2)
+    assert sum(map(len, smaller.slices)) <= size // 2
 
 
 def test_kspace_of_a_wave() -> None:
@@ -209,6 +281,34 @@ def test_kspace_of_a_wave() -> None:
     assert picture[11, 8] == picture[21, 8] == round(round(63 * (1 - 6.02 / 80)) * 255 / 63)
     picture[[11, 16, 21], 8] = 0
     assert picture.max() == 0
+
+
+def test_kspace_that_is_known_is_shown() -> None:
+    kspace = np.zeros((5, HEIGHT, WIDTH), np.float32)
+    kspace[:, HEIGHT // 2, WIDTH // 2], kspace[:, 3, 4] = 50.0, 5.0
+    page = embedded(render([replace(example(), kspace=kspace)]))["sources"][0]
+    assert page["hasKspace"]
+    plane = decode(page["pictures"][2], 5, packed=True)[4]
+    # a tenth of the largest is 20 of 80 decibels below it
+    assert plane[HEIGHT // 2, WIDTH // 2] == 255
+    assert plane[3, 4] == round(round(63 * 0.75) * 255 / 63)
+    assert np.count_nonzero(plane) == 2
+    assert np.array_equal(plane, spectrum_picture(kspace[0]))
+
+
+def test_measured_kspace_of_an_assessment(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    kspace = (rng.normal(size=(2, 2, 32, 32)) + 1j * rng.normal(size=(2, 2, 32, 32))).astype(np.complex64)
+    for n_coils in (1, 2):
+        with DomainWriter(tmp_path / "d.h5", Header("scan", "kspace", "measured")) as writer:
+            for one in kspace:
+                writer.append(Record(one[0] if n_coils == 1 else one, "a"))
+        domain = Domain.open(tmp_path / "d.h5")
+        mask = cartesian_mask(32, 0.5, center=0.25, seed=1)
+        report = report_of_assessment(assess(model(), domain, mask), domain)
+        expected = np.sqrt((np.abs(kspace[:, :n_coils]) ** 2).sum(1))
+        assert report.kspace is not None
+        np.testing.assert_allclose(report.kspace, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("error", "scale"), [(0.07, 0.1), (0.1, 0.1), (0.15, 0.2), (0.3, 0.5), (0.9, 1.0), (0.0, 1.0)])
@@ -266,11 +366,21 @@ def test_the_report_of_a_run(run: tuple[Path, Domain]) -> None:
     report = read_report(path)
     assert report.methods == ("zero-filling", "reconstruction")
     assert (report.reference, report.scores, report.judged) == (None, {}, "")
+    # the k-space is that of the measurements
+    mask = report.slices[0].mask
+    assert mask is not None
+    physics = CartesianMRI(mask, -2)
+    y = physics.A(torch.stack(list(domain.images()))).abs().numpy()
+    assert report.kspace is not None
+    peaks = [stack.max((1, 2), keepdims=True) for stack in (report.kspace, y)]
+    np.testing.assert_allclose(report.kspace / peaks[0], y / peaks[1], atol=1e-6)
     with h5py.File(path) as file:
         image = np.abs(file["image"][()])
         certificate = json.loads(file["runs/0"].attrs["certificate"])
     np.testing.assert_allclose(report.images["reconstruction"], image / image.max((1, 2), keepdims=True), rtol=1e-5)
-    assert [s.phi for s in report.traces[2]] == [s["phi"] for s in certificate["samples"][2]["iterations"]]
+    assert [s.phi for s in report.traces["reconstruction"][2]] == [
+        s["phi"] for s in certificate["samples"][2]["iterations"]
+    ]
     assert report.provenance["certificate"]["digest"] == certificate["digest"]
     assert report.provenance["certificate"]["digest fits the content"] == "yes"
     assert report.verdict == "according to the certificate, every one of 9 phases descended the objective"
@@ -334,7 +444,7 @@ def test_damaged_comparisons_are_one_sentence(tmp_path: Path) -> None:
         del file["report"]
         file["report"] = np.frombuffer(b'{"title": 3}', np.uint8)
 
-    damages: list[Callable[[Any], None]] = [drop("report"), drop("images/1"), drop("traces/phi"), claim, garble]
+    damages: list[Callable[[Any], None]] = [drop("report"), drop("images/1"), drop("traces/0/phi"), claim, garble]
     for damage in damages:
         path.write_bytes(whole.read_bytes())
         with h5py.File(path, "a") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,8 +18,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.evaluation.report_examples import HEIGHT, HOSTILE, METHODS, PSNR, WIDTH, example, grey, hostile
+from tests.experiments.report_examples import (
+    HOSTILE_NAME,
+    INDICES,
+    MASK,
+    SIDE,
+    experiment_folder,
+    hostile_folder,
+    levels,
+)
 from ulda.evaluation.report import Report, write_report
 from ulda.evaluation.report.colours import error_colours
+from ulda.experiments.cells import pack, read_cells
+from ulda.experiments.reporting import read_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -56,7 +68,8 @@ class Opened:
         self.page.on("dialog", self._dismiss)
         self.page.on("request", lambda request: self._check(request.url, path))
         self.page.goto(path.as_uri())
-        self.page.wait_for_function("document.getElementById('status').textContent !== ''")
+        if self.page.locator("#viewer").is_visible():
+            self.at("")
 
     def _dismiss(self, dialog: Any) -> None:
         self.problems.append("a dialog")
@@ -71,6 +84,13 @@ class Opened:
         url = self.page.locator(selector).evaluate("canvas => canvas.toDataURL('image/png')")
         with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
             return np.asarray(picture.convert("RGB"))
+
+    def at(self, place: str) -> None:
+        """Wait until a slice is shown whose line begins like this.
+
+        Not with ``wait_for_function``: it looks again by evaluating a string, which the page forbids.
+        """
+        sync_api.expect(self.page.locator("#status")).to_have_text(re.compile(f"^{re.escape(place)}."))
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -227,12 +247,12 @@ def test_sorting(shown: Any) -> None:
 def test_the_table_selects_slices(shown: Any) -> None:
     one = shown()
     one.page.locator("#table tbody tr:nth-child(3) td:last-child").click()
-    assert one.page.locator("#status").text_content() == "Slice 3 of 5 – a10: slice 2"
+    one.at("Slice 3 of 5 – a10: slice ")
     found = one.pixels("#panes figure:nth-child(1) canvas")
     assert agreement(found, expected(grey(0)[2], found.shape)) > 0.97
     one.page.locator("#table tbody tr:nth-child(5) button").focus()
     one.press("Enter")
-    one.page.wait_for_function("document.getElementById('status').textContent.startsWith('Slice 5 of 5')")
+    one.at("Slice 5 of 5")
     assert one.page.locator("#table tr[aria-current=true]").get_attribute("data-slice") == "4"
     caption = one.page.locator("#panes figure:nth-child(4) figcaption").text_content()
     assert "PSNR 29.00 dB" in caption
@@ -243,7 +263,7 @@ def test_the_keyboard(shown: Any) -> None:
     one = shown()
 
     def at(number: int) -> None:
-        one.page.wait_for_function(f"document.getElementById('status').textContent.startsWith('Slice {number} of 5')")
+        one.at(f"Slice {number} of 5")
 
     one.press("ArrowRight", "ArrowRight")
     at(3)
@@ -298,9 +318,100 @@ def test_the_mask_and_kspace(shown: Any) -> None:
     assert (is_grey == expected(lines, found.shape)).mean() > 0.97
 
 
+def test_headings_stand_on_one_line_and_keep_their_letters(shown: Any) -> None:
+    one = shown()
+    tops = one.page.evaluate("""[...document.querySelectorAll('#table thead button')].map((button) => {
+        const range = document.createRange();
+        range.selectNodeContents(button.firstChild);
+        return range.getBoundingClientRect().top;
+    })""")
+    assert len(tops) == 5
+    assert max(tops) - min(tops) < 0.5
+    assert one.page.locator("h3").last.text_content() == "this page"
+    assert one.page.locator("h3").last.evaluate("e => getComputedStyle(e).textTransform") == "none"
+    letter = "e => getComputedStyle(e, '::first-letter').textTransform"
+    assert one.page.locator("h3").last.evaluate(letter) == "uppercase"
+
+
+def test_the_results_of_an_experiment(shown: Any, tmp_path: Path) -> None:
+    one = shown(read_report(experiment_folder(tmp_path / "run")))
+    status = one.page.locator("#status")
+    assert status.text_content() == "Example 1 of 3 – a: slice 1"
+    # all slices are in the table, the examples alone can be chosen
+    assert one.page.locator("#table tbody tr").count() == 6
+    assert one.names() == [f"slice {i}" for i in INDICES]
+    assert "the 3 slices with images are underlined" in one.page.locator("#table-help").text_content()
+    one.page.locator("#table tbody tr:nth-child(1) td").first.click()
+    assert status.text_content() == "Example 1 of 3 – a: slice 1"
+    one.press("ArrowRight")
+    one.at("Example 2 of 3 – b: slice ")
+    panes = one.page.locator("#panes .pane-name").all_text_contents()
+    assert panes == ["reference", "TV", "Meta", "U-LDA"]
+    columns = one.page.locator("#table thead button").all_text_contents()
+    assert [name.split(" ")[0] for name in columns] == ["Slice", "Subject", "TV", "DnCn", "Meta", "U-LDA"]
+    found = one.pixels("#panes figure:nth-child(4) canvas")
+    wanted = np.round(255 * levels(1)[1]).astype(np.uint8)
+    centres = ((np.arange(SIDE) + 0.5) * found.shape[0] / SIDE).astype(int)
+    assert np.array_equal(found[centres][:, centres, 0], wanted)
+    assert f"{MASK.n_sampled} of {SIDE} lines" in one.page.locator("#sampling-text").text_content()
+    assert "Fourier transform of the reference's magnitude" in one.page.locator("#kspace-caption").text_content()
+    # sorted by DnCn, which has no images: the arrows follow the order of the examples in it
+    one.page.locator("#table thead th", has_text="DnCn").locator("button").click()
+    assert len(one.names()) == 3
+
+
+def test_the_traces_of_several_methods(shown: Any, tmp_path: Path) -> None:
+    one = shown(read_report(experiment_folder(tmp_path / "run")))
+    assert one.page.locator("#traced option").all_text_contents() == ["Meta", "U-LDA"]
+    text = one.page.locator("#descent").text_content()
+    assert text.startswith("U-LDA, a: slice 1: every one of 3 iterations descended. Iteration 2, the dashed line")
+    assert one.page.locator("#plots .image-at").count() == 2
+    assert one.page.locator("#steps-legend").is_hidden()
+    one.page.locator("details summary").click()
+    assert one.page.locator("#iterations thead th").count() == 6
+    assert one.page.locator("#iterations tbody tr:nth-child(3) td").all_text_contents() == [
+        "0.0100000", "–", "5.00000", "0.500000", "yes",
+    ]  # fmt: skip
+    one.page.locator("#traced").select_option(label="Meta")
+    assert one.page.locator("#descent").text_content().startswith("Meta, a: slice 1")
+    one.press("ArrowRight", "ArrowRight")
+    one.at("Example 3 of 3")
+    assert "NOT every one of 3" in one.page.locator("#descent").text_content()
+
+
+def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
+    folder = experiment_folder(tmp_path / "run")
+    pack(read_cells(folder / "cells"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
+    one = shown(read_report(tmp_path / "packed.json"), read_report(folder))
+    for section in ("#viewer", "#certificate", "#sampling"):
+        assert one.page.locator(section).is_hidden()
+    assert "a packed file holds scores and no images" in one.page.locator(".note").first.text_content()
+    assert one.page.locator("#table tbody tr").count() == 6
+    assert one.page.locator("#table tbody button").count() == 0
+    assert one.page.locator("#table-help").text_content() == "A heading sorts."
+    one.page.locator("#table thead th", has_text="TV").locator("button").click()
+    values = [
+        float(text) for text in one.page.locator("#table tbody td:nth-child(3)").all_inner_texts() if "★" not in text
+    ]
+    assert values == sorted(values, reverse=True)
+    one.page.locator("#source").select_option(index=1)
+    one.at("Example 1 of 3")
+    assert one.page.locator("#viewer").is_visible()
+
+
+def test_hostile_names_in_an_experiment_are_text(shown: Any, tmp_path: Path) -> None:
+    one = shown(read_report(hostile_folder(tmp_path / "run", HOSTILE)))
+    assert one.page.locator("h1").text_content() == f"{HOSTILE}: {HOSTILE_NAME}, adapted to 5 slices"
+    assert one.page.locator("#panes .pane-name").all_text_contents() == ["reference", HOSTILE_NAME, "other"]
+    assert one.page.locator("#table tbody tr:first-child td").first.text_content() == HOSTILE
+    one.press("ArrowRight", "e", "s")
+    assert one.page.evaluate("window.hacked") is None
+    assert one.page.locator("img").count() == 0
+
+
 def test_several_results_and_results_without_images_or_reference(shown: Any) -> None:
     first = example("first")
-    numbers = replace(example("numbers"), images={}, reference=None, traces=(), traced="")
+    numbers = replace(example("numbers"), images={}, reference=None, traces={})
     alone = replace(example("alone"), reference=None, scores={}, judged="")
     one = shown(first, numbers, alone)
     assert one.page.locator("#viewer").is_visible()
@@ -312,7 +423,7 @@ def test_several_results_and_results_without_images_or_reference(shown: Any) -> 
     one.page.locator("#source").select_option(label="alone")
     assert one.page.locator("#viewer").is_visible()
     assert one.page.locator("#error-tools").is_hidden()
-    one.page.wait_for_function("document.querySelectorAll('#panes canvas').length === 3")
+    sync_api.expect(one.page.locator("#panes canvas")).to_have_count(3)
     found = one.pixels("#panes figure:nth-child(2) canvas")
     assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
 

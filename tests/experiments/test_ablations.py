@@ -137,7 +137,7 @@ def test_the_values_that_are_tried(name: str, values: set[float]) -> None:
 def test_components_are_added_one_by_one() -> None:
     """The rows of the paper's table: LDA, which is its row without adapters, then adapter, initialisation, AUG."""
     variants = load_experiment("ablation-components").variants
-    assert [variant.method for variant in variants] == ["lda", *["ulda"] * 7]
+    assert [variant.method for variant in variants] == ["lda", *["ulda"] * 8]
     models = [UniversalLDA(**variant.sizes) for variant in variants[1:]]
     whole = "kernels, mixing, adapter and steps"
     assert [(model.adapt_only, model.initialise > 0, model.augment) for model in models] == [
@@ -146,11 +146,13 @@ def test_components_are_added_one_by_one() -> None:
         ("layer, adapter and steps", False, False),
         ("mixing, adapter and steps", False, False),
         (whole, False, False),
+        (whole, False, False),
         (whole, True, False),
         (whole, True, True),
     ]
     # what differs in the adaptation alone is trained once
-    assert [variant.trained_as for variant in variants] == ["", *["ulda"] * 4, "", "", "init"]
+    assert [variant.trained_as for variant in variants] == ["", *["ulda"] * 5, "", "", "init"]
+    assert [variant.adapt for variant in variants if variant.adapt] == [{"warp": 0.0}]
 
 
 def test_a_comparison_waits_for_both_trainings(done: Runner) -> None:

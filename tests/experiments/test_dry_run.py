@@ -14,11 +14,21 @@ from typer.testing import CliRunner
 from tests.experiments.test_experiments import TINY
 from tests.training.small_domains import write_domain
 from ulda.baselines import DnCn, method_class
+from ulda.baselines.universal import UniversalLDA
 from ulda.cli import app
-from ulda.data.readers import Slice, expand
+from ulda.data.importing import read_slices
+from ulda.data.readers import Slice
 from ulda.experiments import Experiment, dry_run, load_experiment
 from ulda.experiments.definition import DomainEntry, Scale, Variant
-from ulda.experiments.dry_run import BYTES_PER_PARAMETER, Scan, check_domain, check_method, n_train, timed_step
+from ulda.experiments.dry_run import (
+    BYTES_PER_PARAMETER,
+    Scan,
+    check_domain,
+    check_method,
+    n_train,
+    relative_time,
+    timed_step,
+)
 from ulda.experiments.running import Runner
 from ulda.training.settings import Settings
 
@@ -81,8 +91,7 @@ def test_all_is_well(data: Path, tmp_path: Path) -> None:
         (scan({"train": 9, "val": 2, "test": 3}, side=32), "the smallest slice is 32 x 40, but 40 x 40 is needed"),
         (scan({"train": 9, "val": 2}), "it has no slices in the split test"),
         (scan({"val": 2, "test": 2}), "it has no slices in the split train"),
-        (scan({"": 9}, subjects_per_split=4), "its 4 subjects are enough to make them: .* `ulda data split hip.h5`"),
-        (scan({"": 9}), "they cannot be made: there are 2 subjects for the 3 splits"),
+        (scan({"": 9}), "it has no splits, and they cannot be made: there are 2 subjects for the 3 splits"),
         (scan({"train": 3, "val": 2, "test": 2}), ""),
         (scan({"train": 1, "val": 2, "test": 2}), "there are 1 slices to train on, but 2, 4 are asked for"),
         (scan({"train": 2, "val": 2, "test": 2}), "there are 2 slices to train on, but 4 are asked for"),
@@ -92,6 +101,42 @@ def test_all_is_well(data: Path, tmp_path: Path) -> None:
 def test_each_thing_that_is_missing_is_said(found: Scan, message: str) -> None:
     said = problems(found)
     assert re.search(message, said) if message else said == ""
+
+
+def test_splits_are_made_where_there_are_enough_subjects() -> None:
+    check = check_domain(DomainEntry(name="hip"), False, scan({"": 20}, subjects_per_split=10), scale())
+    assert check.problems == ()
+    assert check.found.endswith("no split 20")
+    # ten subjects of two slices
+    assert check.notes == ("hip: it has no splits; the experiment makes them by subject: test 4, train 14, val 2",)
+    # what is left to train on is counted with them
+    few = check_domain(DomainEntry(name="hip"), True, scan({"": 3}, subjects_per_split=3), scale())
+    assert few.problems == ("hip: there are 1 slices to train on, but 4 are asked for",)
+
+
+def test_fewer_test_slices_than_the_scale_has_are_told() -> None:
+    found = scan({"train": 9, "val": 2, "test": 3})
+    for wanted, notes in ((3, ()), (5, ("hip: there are 3 slices to report on, not 5",))):
+        assert check_domain(DomainEntry(name="hip"), False, found, scale(test_slices=wanted)).notes == notes
+
+
+def test_small_slices_are_enlarged_where_that_is_said() -> None:
+    small = scan({"train": 9, "val": 2, "test": 3}, side=32)
+    assert "`enlarge: true` in the definition" in problems(small)
+    check = check_domain(DomainEntry(name="hip", enlarge=True), False, small, scale())
+    assert check.problems == ()
+    assert check.notes == ("hip: slices, the smallest 32 x 40, are enlarged to 40 x 40",)
+
+
+@pytest.mark.parametrize("combine_coils", [True, False])
+def test_numbers_of_coils_may_differ_where_coils_are_combined(combine_coils: bool) -> None:
+    found = Scan()
+    for split, n_coils in (("train", 4), ("train", 8), ("train", 4), ("val", 4), ("test", 4)):
+        kspace = np.ones((n_coils, 64, 64), np.complex64)
+        found.add(Slice(kspace, "kspace", subject=split, split=split), combine_coils=combine_coils)
+    said = problems(found, is_source=True, source_slices=2)
+    expected = "" if combine_coils else "hip: its slices cannot be in one file, they are of different kinds "
+    assert said == (expected and f"{expected}(kspace of 4 coils, kspace of 8 coils)")
 
 
 def test_fewer_slices_than_asked_for() -> None:
@@ -136,6 +181,42 @@ def test_the_estimate_grows_with_steps_and_pixels(monkeypatch: pytest.MonkeyPatc
     assert found.memory_mb * 1e6 == 1000 * 4 + BYTES_PER_PARAMETER * found.n_parameters
     alone = check_method(experiment, variant.model_copy(update={"transfer": False}), scale(), "DnCn", 20)
     assert alone.hours * 3600 == pytest.approx(4 * 2.0)
+
+
+def test_a_training_that_is_taken_over_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run, "timed_step", lambda *_: (0.5, 1000))
+    experiment = load_experiment("ablation-components").at("paper")
+    paper = experiment.scale("paper")
+    found = {
+        variant.name: check_method(experiment, variant, paper, variant.name, paper.side).hours * 3600 / 0.5
+        for variant in experiment.variants
+    }
+    adaptations = 1000 + 4000 + 10_000
+    trained = {"lda", "ulda", "init"}
+    assert found == pytest.approx({name: adaptations + 20_000 * (name in trained) for name in found})
+
+
+def test_steps_that_go_on_with_iterates_are_shorter() -> None:
+    model = UniversalLDA(sources=["knee"], phases=15)
+    assert relative_time(model, "knee", Settings()) == 1
+    changes: dict[str, Any] = {
+        "chains_after": 0.5,
+        "restart": 0.2,
+        "fresh": 0.25,
+        "continued_phases": 6,
+        "longest_rollout": 18,
+    }
+    # half of the steps, and of these 0.8 * 0.75, have 6 phases and on average 9 more, which have no gradient
+    expected = 0.5 + 0.5 * (1 - 0.8 * 0.75) + 0.5 * 0.8 * 0.75 * (6 + 9 / 3) / 15
+    settings = Settings(lower_level="equilibrium", **changes)
+    assert relative_time(model, "knee", settings) == pytest.approx(expected)
+
+
+def test_an_equilibrium_of_a_network_without_phases_is_a_problem() -> None:
+    sizes = PAPER["variants"][2]["sizes"]
+    variant = Variant(method="dncn", sizes=sizes, train={"lower_level": "equilibrium"})
+    found = check_method(Experiment.model_validate(PAPER), variant, scale(), "DnCn", 20)
+    assert "DnCn has no phases" in found.problems[0]
 
 
 def test_what_a_step_keeps_grows_with_the_pixels() -> None:
@@ -187,17 +268,49 @@ def test_the_command_lists_all_problems_and_fails(data: Path, tmp_path: Path) ->
 def test_a_file_is_read_once_for_all_its_domains(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def spy(paths: list[Path]) -> Any:
+    def spy(paths: list[Path], options: Any) -> Any:
         seen.extend(paths)
-        return expand(paths)
+        return read_slices(paths, options)
 
-    monkeypatch.setattr(dry_run, "expand", spy)
+    monkeypatch.setattr(dry_run, "read_slices", spy)
     changes = {"targets": [{"name": "other", "data": "knee"}], "variants": PAPER["variants"][1:2]}
     found = dry_run.dry_run(runner(data, tmp_path, **changes))
     assert [path.name for path in seen] == ["knee.npz"]
     assert len(found.domains) == 2
 
 
-def test_the_paper_scale_of_every_experiment_asks_for_what_the_paper_had() -> None:
-    anatomy = load_experiment("cross-anatomy").scale("paper")
-    assert (anatomy.side, anatomy.source_slices, anatomy.sizes, anatomy.draws) == (256, 400, (5, 40, 100), 5)
+@pytest.mark.parametrize(
+    ("name", "sources", "targets", "source_slices"),
+    [
+        ("cross-anatomy", {"brain": 0.2, "knee": 0.2}, {"cardiac": 0.2, "prostate": 0.2}, 400),
+        (
+            "cross-sampling-ratio",
+            {"brain-10": 0.1, "brain-20": 0.2, "brain-30": 0.3},
+            {"brain-15": 0.15, "brain-25": 0.25},
+            300,
+        ),
+        ("cross-modality", {"ImageNet": 0.2, "CIFAR-10": 0.2}, {"fastMRI": 0.2, "Stanford2D": 0.2}, 400),
+    ],
+)
+def test_the_paper_scale_of_every_experiment_asks_for_what_the_paper_had(
+    name: str, sources: dict[str, float], targets: dict[str, float], source_slices: int
+) -> None:
+    experiment = load_experiment(name).at("paper")
+    paper = experiment.scale("paper")
+    assert {entry.name: entry.ratio for entry in experiment.sources} == sources
+    assert {entry.name: entry.ratio for entry in experiment.targets} == targets
+    assert (paper.side, paper.source_slices, paper.sizes, paper.draws) == (256, source_slices, (5, 40, 100), 5)
+    assert (paper.test_slices, paper.single_coil) == (200, True)
+    methods = {"ulda", "lda", "dncn", "unet", "umri", "meta", "humus"}
+    assert methods <= {variant.name for variant in experiment.variants}
+    for printed, domains in ((experiment.paper, targets), (experiment.paper_sources, sources)):
+        assert set(printed) == methods
+        assert all(set(values) == set(domains) for values in printed.values())
+    assert all(len({*map(tuple, values.values())}) == len(values) for values in experiment.paper.values())
+
+
+def test_the_ablations_at_the_paper_scale_have_the_sources_and_the_target_of_the_paper() -> None:
+    """Its table of components has the numbers of prostate; phases and weights are judged on brain and knee."""
+    experiment = load_experiment("ablation-components").at("paper")
+    assert [entry.name for entry in experiment.sources] == ["brain", "knee"]
+    assert [entry.name for entry in experiment.targets] == ["prostate"]

@@ -15,16 +15,17 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.training.small_domains import write_domain
-from ulda.baselines import ZeroFilled
+from ulda.baselines import ZeroFilled, method_class
 from ulda.cli import app
 from ulda.cli.experiment import parse_time
 from ulda.errors import UldaError
 from ulda.evaluation import psnr
-from ulda.experiments import Experiment, load_experiment
+from ulda.experiments import Experiment, dry_run, load_experiment
 from ulda.experiments.cells import Cell, cells_of, pack, read_cells, write_cell
+from ulda.experiments.recipes import outdated
 from ulda.experiments.running import Runner
-from ulda.experiments.scheduling import estimate, pending, progress_of, run_all
-from ulda.experiments.tables import collect, difference, formatted, rows_of
+from ulda.experiments.scheduling import estimate, guess, pending, progress_of, run_all
+from ulda.experiments.tables import collect, difference, formatted, records_of, rows_of
 from ulda.physics import CartesianMRI
 from ulda.training.slices import normalised_images
 
@@ -112,9 +113,15 @@ def test_a_cell_tells_all(done: Runner) -> None:
     scores = result["results"]["hip"]
     assert result["spent"]["equal"] == "steps"
     assert (result["spent"]["steps"], result["spent"]["slices"]) == (3, 6)
+    assert 0 < result["spent"]["processor_seconds"] < 60
     assert scores["data"] == test.fingerprint()
     assert scores["subjects"] == list(test.subjects)
     assert len(scores["mask"]) == 64
+    recipe = result["recipe"]
+    assert (recipe["slices"], recipe["draw"], recipe["settings"]["seed"]) == (100, 1, 1)
+    assert recipe["settings"]["learning_rate"] == method_class("dncn").adaptation_defaults["learning_rate"]
+    assert recipe["sizes"]["filters"] == 2
+    assert len(result["software"]["code"]) == 16
     # there are fewer than 100
     assert scores["n"] == len(done.data.domain(done.experiment.targets[0]).select(split="train"))
     assert result["wall_clock"] > 0
@@ -146,7 +153,7 @@ def test_the_table_has_every_number(done: Runner) -> None:
         "knee (source)",
         "hip, as trained",
         "hip, 2 slices",
-        "hip, 100 slices",
+        "hip, all 4 slices",
         "hip, the paper",
     ]
     assert [row[0] for row in rows[1:]] == ["zero-filling", "U-LDA", "DnCn"]
@@ -239,6 +246,101 @@ def test_a_budget_starts_nothing_that_would_end_later(tmp_path: Path, data: Path
     assert next(cell.key for cell in pending(one, ["dncn"])) == "train-dncn"
 
 
+def test_a_budget_counts_on_what_was_never_measured(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = runner(tmp_path, data)
+    monkeypatch.setattr(dry_run, "timed_step", lambda *_: (15.0, 1000))
+    assert guess(one, Cell("train", "dncn")) == 4 * 15.0
+    assert guess(one, Cell("adapt", "dncn", "hip", 2)) == 3 * 15.0
+    assert guess(one, Cell("classical", "zero-filling", "hip")) == 0.0
+    run_all(one, seconds=50.0, methods=["dncn"], command=writer(one, tmp_path / "log"))
+    assert not (tmp_path / "log").exists()
+    run_all(one, seconds=70.0, methods=["dncn"], command=writer(one, tmp_path / "log"))
+    assert "train-dncn" in (tmp_path / "log").read_text()
+
+
+def test_an_interrupted_cell_counts_with_all_its_time(tmp_path: Path, data: Path) -> None:
+    one = runner(tmp_path, data)
+    write_cell(one.cells_folder, Cell("train", "ulda"), {"wall_clock": 5.0, "spent": {"seconds": 80.0}, "results": {}})
+    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder)) == 80.0
+
+
+def test_cells_of_other_settings_are_noticed_and_renewed(tmp_path: Path, data: Path) -> None:
+    file, place = tmp_path / "tiny.yaml", tmp_path / "run"
+    run = ["experiment", "run", str(file), "--folder", str(place), "--data", str(data), "--method", "dncn"]
+    status = ["experiment", "status", str(file), "--folder", str(place)]
+    cli = CliRunner()
+    scale = TINY["scales"]["bench"] | {"adapt_steps": {2: 3}, "draws": 1}
+    dncn = TINY["variants"][2]
+    file.write_text(yaml.safe_dump(TINY | {"scales": {"bench": scale}}))
+    assert cli.invoke(app, run).exit_code == 0
+    before = read_cells(place / "cells")
+    assert list(before) == ["adapt-dncn-hip-0-0", "adapt-dncn-hip-2-0", "train-dncn"]
+    assert "other settings" not in cli.invoke(app, status).output
+    # another rate of adaptation: the training and what was not adapted stay as they are
+    variants = [*TINY["variants"][:2], dncn | {"adapt": {"learning_rate": 0.1}}]
+    file.write_text(yaml.safe_dump(TINY | {"scales": {"bench": scale}, "variants": variants}))
+    assert "1 of them were run with other settings" in cli.invoke(app, status).output
+    assert cli.invoke(app, run).exit_code == 0
+    assert read_cells(place / "cells") == before  # nothing is thrown away unasked
+    assert cli.invoke(app, [*run, "--renew"]).exit_code == 0
+    after = read_cells(place / "cells")
+    assert {key for key in after if after[key] != before[key]} == {"adapt-dncn-hip-2-0"}
+    assert after["adapt-dncn-hip-2-0"]["recipe"]["settings"]["learning_rate"] == 0.1
+    assert "other settings" not in cli.invoke(app, status).output
+    # another training makes its adaptations others, too
+    variants[2] = dncn | {"train": {"clip": 0.5}}
+    file.write_text(yaml.safe_dump(TINY | {"scales": {"bench": scale}, "variants": variants}))
+    assert "3 of them were run with other settings" in cli.invoke(app, status).output
+
+
+def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -> None:
+    cells = read_cells(done.cells_folder)
+    scale = done.data.scale
+    assert outdated(done.experiment, scale, cells) == []
+    # a result of before there were warps, of a method that has none, and of one that has some today
+    for key in ("adapt-dncn-hip-2-0", "adapt-ulda-hip-2-0"):
+        del cells[key]["recipe"]["settings"]["warp"]
+    assert [cell.key for cell in outdated(done.experiment, scale, cells)] == ["adapt-ulda-hip-2-0"]
+    # a default that is another one today
+    cells["adapt-dncn-hip-2-0"]["recipe"]["settings"]["clip"] = 2.0
+    # a result that does not tell how it was made, and what was adapted from it
+    del cells["train-ulda"]["recipe"]
+    found = {cell.key for cell in outdated(done.experiment, scale, cells)}
+    assert found == {"train-ulda", "adapt-dncn-hip-2-0"} | {key for key in cells if key.startswith("adapt-ulda")}
+
+
+def test_draws_are_compared_with_the_same_draws(done: Runner) -> None:
+    cells = read_cells(done.cells_folder)
+    both = collect(cells)
+    fewer = collect({key: cell for key, cell in cells.items() if key != "adapt-ulda-hip-2-1"})
+    ours, other = ("ulda", "hip", 2), ("dncn", "hip", 2)
+    assert (both[ours].drawn, fewer[ours].drawn) == ((0, 1), (0,))
+    found = difference(fewer, ours, other)
+    assert found is not None
+    assert found.mean == pytest.approx((both[ours].psnr[0] - both[other].psnr[0]).mean())
+    # with other numbers of slices there are no draws in common
+    found = difference(fewer, ours, ("dncn", "hip", 100))
+    assert found is not None
+    assert found.mean == pytest.approx((both[ours].psnr[0] - both["dncn", "hip", 100].psnr.mean(0)).mean())
+
+
+def test_the_table_as_data(done: Runner) -> None:
+    head, *rows = records_of(done.experiment, read_cells(done.cells_folder))
+    records = [dict(zip(head, row, strict=True)) for row in rows]
+    one = next(row for row in records if (row["method"], row["domain"], row["slices"]) == ("DnCn", "hip", "100"))
+    entry = collect(read_cells(done.cells_folder))["dncn", "hip", 100]
+    assert float(one["psnr"]) == pytest.approx(entry.psnr.mean(), abs=1e-4)
+    assert float(one["ssim_std"]) == pytest.approx(entry.ssim.mean(1).std(ddof=1), abs=1e-4)
+    assert (one["role"], one["draws"], int(one["learned_from"])) == ("target", "2", entry.n)
+    assert float(one["low"]) <= float(one["psnr_difference"]) <= float(one["high"])
+    assert len(records) == 2 + 2 * (1 + 3)
+    assert {row["domain"] for row in records} == {"knee", "hip"}
+    # fewer slices than asked for are called all
+    assert f"hip, all {entry.n} slices" in rows_of(done.experiment, read_cells(done.cells_folder), (2, 100))[0]
+
+
 def test_a_failing_cell_is_named(tmp_path: Path, data: Path) -> None:
     one = runner(tmp_path, data)
     with pytest.raises(UldaError, match="the cell classical-zero-filling-knee failed"):
@@ -255,8 +357,11 @@ def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
     place = ["--folder", str(done.folder)]
     told = cli.invoke(app, ["experiment", "status", str(file), *place])
     assert "14 of 14 cells done, about 0 min of work left" in told.output
+    assert "other settings" not in told.output
     printed = cli.invoke(app, ["experiment", "table", str(file), *place, "--format", "csv"])
-    assert printed.output.splitlines()[0].startswith("method,knee (source)")
+    assert printed.output.splitlines()[0].startswith("method,domain,role,slices,learned_from,draws")
+    printed = cli.invoke(app, ["experiment", "table", str(file), *place, "--format", "tex"])
+    assert "method & knee (source)" in printed.output
     packed = cli.invoke(app, ["experiment", "pack", str(file), *place, "--out", str(tmp_path / "tiny.json")])
     assert "14 cells" in packed.output
     run = ["experiment", "run", str(file), "--folder", str(tmp_path / "run"), "--data", str(data)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -21,15 +24,17 @@ from tests.experiments.test_experiments import TINY, runner
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError
-from ulda.experiments.cells import Cell, read_cells, write_cell
+from ulda.experiments import experiment_names, load_experiment
+from ulda.experiments.cells import Cell, cost_of, pack, read_cells, write_cell
 from ulda.experiments.examples import Examples, example_indices, load_examples, save_examples, trace_arrays
 from ulda.experiments.figures import KINDS, Results, draw_figures
-from ulda.experiments.figures.reconstructions import inset_corner, zoom_window
+from ulda.experiments.figures.reconstructions import View, inset_corner, zoom_window
 from ulda.experiments.figures.results import NothingToDrawError
 from ulda.experiments.figures.style import COLOURS, GREYS, lightness, looks_of, styled
 from ulda.experiments.running import Runner
 from ulda.solvers import Options, Trace
 from ulda.solvers.objective import Evaluation
+from ulda.solvers.trace import LINE_SEARCH
 from ulda.training.history import Progress, write_log
 
 CELLS = [
@@ -83,6 +88,11 @@ def vertical_lines(ax: Axes) -> list[tuple[float, float]]:
     return [(float(low), float(high)) for low, high in found]
 
 
+def title_of(ax: Axes) -> str:
+    """Return the words above a figure; their lines may be broken anywhere."""
+    return " ".join(cast(Any, ax.figure).get_suptitle().split())
+
+
 def by_subject(values: Any, subjects: list[str]) -> tuple[float, float]:
     """Bootstrap subjects the plain way, one resample after the other."""
     generator, names = np.random.default_rng(1), sorted(set(subjects))
@@ -111,24 +121,36 @@ def test_bars_and_their_intervals(made_up: Runner) -> None:
         write_cell(made_up.cells_folder, cell, {"results": {"hip": scores(values[key].tolist(), subjects)}})
     top, bottom = drawn(results_of(made_up), "bars", "bars-hip")
     mean = (values["first"] + values["second"]) / 2
-    heights = [patch.get_height() for patch in cast(Any, top.patches)]
+    # an outline lies on each bar
+    heights, below = (
+        [patch.get_height() for patch in cast(Any, ax.patches) if patch.get_fill()] for ax in (top, bottom)
+    )
     assert heights == pytest.approx([values["zero"].mean(), mean.mean()])
-    assert [patch.get_height() for patch in cast(Any, bottom.patches)] == pytest.approx([h / 40 for h in heights])
+    assert below == pytest.approx([h / 40 for h in heights])
     # each interval is drawn twice, white below black; resamples of another seed agree to a few hundredths
     white, black = vertical_lines(top)[2:]
     assert white == black == pytest.approx(by_subject(mean, subjects), abs=0.08)
     assert top.get_ylim()[0] < min(low for low, _ in vertical_lines(top))
     assert f"axis from {top.get_ylim()[0]:g}" in top.get_ylabel()
     assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["no training", "2 slices"]
-    figure = top.figure
-    assert figure is not None
-    assert "12 test slices of 4 subjects, up to 2 draws" in cast(Any, figure).get_suptitle()
-    assert "95 % bootstrap interval by subject" in cast(Any, figure).get_suptitle()
+    assert "12 test slices of 4 subjects, up to 2 draws" in title_of(top)
+    assert "95 % bootstrap interval by subject" in title_of(top)
+
+
+def test_places_of_bars_and_how_many_slices_there_were(made_up: Runner) -> None:
+    for method, size, learned in (("ulda", 2, 2), ("dncn", 2, 2), ("dncn", 100, 7)):
+        found = {"results": {"hip": scores([30.0, 31.0], ["a", "b"]) | {"n": learned}}}
+        write_cell(made_up.cells_folder, Cell("adapt", method, "hip", size, 0), found)
+    _, bottom = drawn(results_of(made_up), "bars", "bars-hip")
+    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["2 slices", "all 7 slices"]
+    places = [patch.get_x() + patch.get_width() / 2 for patch in cast(Any, bottom.patches) if patch.get_fill()]
+    assert places == pytest.approx([0, 1, 4])
+    # U-LDA has none with all slices
+    assert [(text.get_text().strip(), text.get_position()[0]) for text in bottom.texts] == [("no result", 3)]
 
 
 def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
     axes = drawn(results, "reconstructions", "reconstructions-hip-2")
-    title = " ".join(cast(Any, axes[0].figure).get_suptitle().split())  # its lines may be broken anywhere
     examples = {
         name: load_examples(done.examples_folder / f"{key}.npz")["hip"]
         for name, key in (
@@ -137,23 +159,35 @@ def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
             ("dncn", "adapt-dncn-hip-2-0"),
         )
     }
-    n_rows = len(examples["ulda"].indices)
-    assert n_rows == len(example_indices(len(done.data.test(done.experiment.targets[0]))))
+    n_examples = len(examples["ulda"].indices)
+    assert n_examples == len(example_indices(len(done.data.test(done.experiment.targets[0]))))
+    rows = [axes[2 * n_examples * row :][: 2 * n_examples] for row in range(4)]
     end = max(np.percentile(np.abs(one.images - one.reference), 99.5) for one in examples.values())
-    assert f"all from 0 to {end:.3g}" in title
-    for row in range(2 * n_rows):
-        for column, one in enumerate(examples.values(), start=1):
-            (picture,) = axes[4 * row + column].get_images()
-            image = one.images[row // 2]
-            shown = np.asarray(picture.get_array())
-            if row % 2:
-                np.testing.assert_array_equal(shown, np.abs(image - one.reference[row // 2]))
-                assert picture.get_clim() == pytest.approx((0, end))
-            else:
-                np.testing.assert_array_equal(shown, image)
+    assert f"all from 0 to {end:.3g}" in title_of(axes[0])
+    assert "white: the 99th percentile of the reference" in title_of(axes[0])
+    assert "no examples" not in title_of(axes[0])
+    for row, one in zip(rows[1:], examples.values(), strict=True):
+        for number, (reference, image) in enumerate(zip(one.reference, one.images, strict=True)):
+            (shown,), (error,) = (row[2 * number + k].get_images() for k in (0, 1))
+            np.testing.assert_array_equal(np.asarray(shown.get_array()), image)
+            assert shown.get_clim() == pytest.approx((0, np.percentile(reference, 99)))
+            np.testing.assert_array_equal(np.asarray(error.get_array()), np.abs(image - reference))
+            assert error.get_clim() == pytest.approx((0, end))
     psnr = results.cells["adapt-dncn-hip-2-0"]["results"]["hip"]["psnr"][examples["dncn"].indices[0]]
-    assert axes[3].get_xlabel() == f"{psnr:.2f} dB"
-    assert [ax.get_title() for ax in axes[:4]] == ["reference", "zero-filling", "U-LDA", "DnCn"]
+    assert rows[3][0].get_xlabel() == f"{psnr:.2f} dB"
+    assert [row[0].get_ylabel() for row in rows] == ["reference", "zero-filling", "U-LDA", "DnCn"]
+
+
+def test_methods_without_pictures_are_named(done: Runner, tmp_path: Path) -> None:
+    shutil.copytree(done.examples_folder, tmp_path / "examples")
+    (tmp_path / "examples" / "classical-zero-filling-hip.npz").unlink()
+    other = load_examples(tmp_path / "examples" / "adapt-dncn-hip-2-0.npz")["hip"]
+    # of other slices than U-LDA's
+    moved = Examples(other.indices + 1, other.reference, other.images)
+    save_examples(tmp_path / "examples" / "adapt-dncn-hip-2-0.npz", "hip", moved)
+    results = Results(done.experiment, done.data.scale.sizes, tmp_path, read_cells(done.cells_folder))
+    axes = drawn(results, "reconstructions", "reconstructions-hip-2")
+    assert title_of(axes[0]).endswith("no examples of zero-filling, DnCn")
 
 
 def test_the_examples_are_the_reconstructions(done: Runner) -> None:
@@ -194,9 +228,10 @@ def test_a_slice_that_stopped_early_has_a_shorter_trace() -> None:
             f=ones, r=2 * ones, grad_f=torch.ones(len(samples), 2, 2), grad_r=0 * torch.ones(len(samples), 2, 2)
         )
         x = torch.zeros(len(samples), 2, 2)
-        trace.record(torch.tensor(samples), x, at, x, at, ones, 0 * ones, 0 * ones)
+        trace.record(torch.tensor(samples), x, at, x, at, ones, LINE_SEARCH * ones, 0 * ones)
     found = trace_arrays(trace)
     assert found["phi"][:, 1].tolist() == [3.0, 3.0, 3.0]
+    np.testing.assert_array_equal(found["branch"], [[np.nan, np.nan], [1, 1], [np.nan, 1]])
     assert found["grad_norm"][:, 0].tolist()[:2] == [2.0, 2.0]
     assert np.isnan(found["phi"][:, 0]).tolist() == [False, False, True]
 
@@ -220,8 +255,22 @@ def test_learning_curves(made_up: Runner) -> None:
     for stem in ("learning-training", "learning-adaptation"):
         (ax,) = drawn(results, "learning", stem)
         assert line_of(ax, "DnCn") == ([0, 2, 4], [20, 22, 24])
+        assert title_of(ax).endswith("no log of U-LDA")
     assert ax.get_title() == "hip, 2 slices"
-    assert "at most 8 validation slices" in cast(Any, ax.figure).get_suptitle()
+    assert "at most 8 validation slices" in title_of(ax)
+
+
+def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
+    facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
+    for method, size in (("dncn", 2), ("ulda", 2), ("ulda", 100)):
+        cell = Cell("adapt", method, "hip", size, 0)
+        write_cell(made_up.cells_folder, cell, facts)
+        folder = made_up.folder / "models" / method / "adapted" / cell.key
+        folder.mkdir(parents=True)
+        write_log(folder / "log.csv", [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + s}}) for s in (0, 4)])
+    axes = drawn(results_of(made_up), "learning", "learning-adaptation")
+    assert [ax.get_title() for ax in axes] == ["hip, 2 slices", "hip, 100 slices\nno log of DnCn"]
+    assert "no log" not in title_of(axes[0])
 
 
 def test_the_objective_along_the_iterations(results: Results, done: Runner) -> None:
@@ -235,7 +284,40 @@ def test_the_objective_along_the_iterations(results: Results, done: Runner) -> N
         assert line_of(left, label)[1] == pytest.approx(expected)
         assert line_of(right, label)[1] == pytest.approx(found.trace["grad_norm"][:, number])
     assert left.get_yscale() == right.get_yscale() == "log"
-    assert "T = 2" in cast(Any, left.figure).get_suptitle()
+    assert "T = 2" in title_of(left)
+
+
+def test_steps_of_the_line_search_are_marked(made_up: Runner) -> None:
+    path = made_up.examples_folder / "adapt-ulda-hip-2-0.npz"
+    subjects = ["a", "b"]
+    write_cell(
+        made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, 0), {"results": {"hip": scores([30.0, 31.0], subjects)}}
+    )
+    trace = {
+        "phi": np.array([[13.9, 12.2], [11.1, 10.0], [9.6, 9.4], [9.5, np.nan]]),
+        "eps": np.full((4, 2), 1e-4),
+        "grad_norm": np.array([[1.2, 0.9], [0.2, 0.3], [0.02, 0.01], [0.005, np.nan]]),
+        "branch": np.array([[np.nan, np.nan], [0, 1], [1, 0], [1, np.nan]]),
+    }
+    image = np.ones((2, 4, 4), np.float32)
+    save_examples(path, "hip", Examples(np.array([0, 1]), image, image, 2, trace))
+    left, right = drawn(results_of(made_up), "convergence", "convergence-hip")
+    ticks = [
+        (line.get_xdata()[0], line.get_color()) for line in cast(Any, right.get_lines()) if len(line.get_xdata()) == 2
+    ]
+    # the dotted line of T, too, has two ends
+    assert [tick for tick in ticks if tick[1] in COLOURS] == [(2, COLOURS[0]), (3, COLOURS[0]), (1, COLOURS[1])]
+    assert "ticks above the gradients: the line search stepped" in title_of(left)
+    numbers = [label.get_text() for label in left.get_yticklabels()]
+    assert [number for number in ("10", "11", "12", "13") if number in numbers] == ["10", "11", "12", "13"]
+    assert {"0.01", "0.1", "1"} <= {label.get_text() for label in right.get_yticklabels()}
+    # a file of an earlier version has no branches
+    save_examples(path, "knee", Examples(np.array([0]), image[:1], image[:1]))
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files if not name.endswith("branch")}
+    np.savez_compressed(path, **arrays)
+    left, right = drawn(results_of(made_up), "convergence", "convergence-hip")
+    assert "line search" not in title_of(left)
 
 
 def test_beyond_T(made_up: Runner) -> None:
@@ -256,7 +338,7 @@ def test_quality_against_its_cost(results: Results) -> None:
     adaptations = [results.cells[f"adapt-dncn-hip-2-{draw}"] for draw in (0, 1)]
     psnr = float(np.mean([cell["results"]["hip"]["psnr"] for cell in adaptations]))
     assert np.ravel(line_of(parameters, "DnCn")).tolist() == pytest.approx([training["n_parameters"], psnr])
-    seconds = training["spent"]["seconds"] + sum(cell["spent"]["seconds"] for cell in adaptations) / 2
+    seconds = cost_of(training) + sum(cost_of(cell) for cell in adaptations) / 2
     assert np.ravel(line_of(minutes, "DnCn")).tolist() == pytest.approx([seconds / 60, psnr])
 
 
@@ -276,6 +358,23 @@ def test_similarity_by_phases(made_up: Runner) -> None:
     label = "knee: 1 slice of 1 subject"
     assert line_of(ncc, label) == ([3, 7], [0.4, 0.6])
     assert line_of(cka, label) == ([3, 7], [0.2, 0.3])
+    # both on one scale, which begins and ends at tenths
+    assert ncc.get_ylim() == cka.get_ylim() == pytest.approx((0.2, 0.6))
+
+
+def test_similarity_of_the_ablation(tmp_path: Path) -> None:
+    experiment = load_experiment("ablation-phases")
+    values = {3: 0.62, 7: 0.71, 11: 0.735, 15: 0.74}
+    of_a_cell = {source: scores([30.0] * 4, ["a", "a", "b", "b"]) for source in ("brain", "prostate")}
+    for n, value in values.items():
+        similarity = {"ncc": value, "cka": value - 0.1}
+        extra = {source: {"similarity": similarity} for source in of_a_cell}
+        write_cell(tmp_path / "cells", Cell("train", f"alone-T{n}"), {"results": of_a_cell, "extra": extra})
+    results = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_cells(tmp_path / "cells"))
+    ncc, _ = drawn(results, "similarity", "similarity")
+    for source in of_a_cell:
+        assert line_of(ncc, f"{source}: 4 slices of 2 subjects") == (list(values), list(values.values()))
+    assert [tick.get_text() for tick in ncc.get_xticklabels()] == ["3", "7", "11", "15"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -342,13 +441,108 @@ def test_lightness_is_that_of_another_library() -> None:
 
 def test_the_zoom_shows_detail_and_hides_none() -> None:
     image = np.zeros((40, 60), np.float32)
-    image[4:10:2, 50:58] = 1
+    # straight, as fat below the skin, and away from the middle
+    image[:, 24:] = 0.5
+    image[0:8:2, 0:8:2] = 1
+    image[20:26:2, 36:42:2] = 1
     row, column, side = window = zoom_window(image)
-    assert side == 8
-    assert row <= 4
-    assert row + side >= 9
-    assert column <= 50
-    assert column + side >= 58
-    # the corners at the top right hide the window, and at the top left there is some signal
-    image[:5, :5] = 0.1
+    assert side == 10
+    assert (row, column) == pytest.approx((18, 34), abs=3)
+    # the lower right corner hides a part of the window; of the others it is the signal that counts
     assert inset_corner(image, window) == 2
+    image[24:, :24] = 0.1
+    assert inset_corner(image, window) == 0
+    image[:16, 36:] = 0
+    image[:16, :24] = 0.6
+    assert inset_corner(image, window) == 1
+
+
+def test_the_zoom_stays_away_from_the_border() -> None:
+    generator = np.random.default_rng(0)
+    for shape in ((64, 64), (20, 33), (9, 9), (8, 40)):
+        row, column, side = zoom_window(generator.random(shape, np.float32))
+        for start, length in ((row, shape[0]), (column, shape[1])):
+            low = min(round(length / 4), (length - side) // 2)
+            assert low <= start <= length - side - low
+
+
+def test_a_few_bright_pixels_do_not_darken_a_slice() -> None:
+    image = np.linspace(0, 0.4, 1600, dtype=np.float32).reshape(40, 40)
+    image[0, :5] = 1
+    assert View.of(image).white == pytest.approx(np.percentile(image, 99))
+    assert View.of(image).white < 0.41
+    assert View.of(0 * image).white == 1
+
+
+ROOT = Path(__file__).parents[2]
+FROM_PACKED = ("bars", "beyond", "efficiency", "similarity")
+"""The kinds that need nothing but packed results."""
+
+
+def stale(experiment: str, figures: Path, packed: Path, out: Path) -> list[str]:
+    """Return what to do about the figures of an experiment that are not what its packed results give.
+
+    Parameters
+    ----------
+    experiment
+        Its name; its figures are named after it.
+    figures, packed
+        The folder of the figures and the file of the results.
+    out
+        A folder to draw into.
+    """
+    names = {path.name.removeprefix(f"{experiment}-"): path for path in figures.glob(f"{experiment}-*.svg")}
+    names = {name: path for name, path in names.items() if name.removesuffix(".svg").split("-")[0] in FROM_PACKED}
+    if not names:
+        return []
+    if not packed.exists():
+        return [f"ulda experiment pack {experiment} --out {packed}  # there is none for {', '.join(names)}"]
+    scale = json.loads(packed.read_text(encoding="utf-8"))["scale"]
+    kinds = sorted({name.removesuffix(".svg").split("-")[0] for name in names})
+    command = ["experiment", "figure", experiment, "--scale", scale, "--results", str(packed)]
+    command += [word for kind in kinds for word in ("--only", kind)]
+    told = CliRunner().invoke(app, [*command, "--folder", str(out), "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    found = []
+    for name, path in sorted(names.items()):
+        if not (out / name).exists():
+            found.append(f"rm {path}  # the results no longer give it")
+        elif (out / name).read_bytes() != path.read_bytes():
+            found.append(f"cp redrawn/{name} {path}")
+    return [f"ulda {' '.join(command)} --out redrawn", *found] if found else []
+
+
+@pytest.mark.parametrize("experiment", experiment_names())
+def test_the_figures_of_the_documentation_are_those_of_the_results(experiment: str, tmp_path: Path) -> None:
+    pinned = re.search(r"^matplotlib==(.*)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    if pinned is None or mpl.__version__ != pinned[1].strip():
+        pytest.skip("another version of matplotlib draws other bytes")
+    packed = ROOT / "benchmarks" / "results" / "experiments" / f"{experiment}.json"
+    to_do = stale(experiment, ROOT / "docs" / "figures", packed, tmp_path)
+    here = [line.replace(f"{ROOT}/", "") for line in to_do]
+    assert not here, "figures are not what the results give; do, in the folder of the repository:\n" + "\n".join(here)
+
+
+def test_a_stale_figure_is_found(made_up: Runner, tmp_path: Path) -> None:
+    experiment = load_experiment("ablation-ssim")
+    target = experiment.targets[0].name
+    results = {target: scores([30.0, 31.0], ["a", "b"])}
+    write_cell(made_up.cells_folder, Cell("adapt", "ulda", target, 0, 0), {"results": results})
+    figures, packed = tmp_path / "figures", tmp_path / "packed.json"
+    pack(read_cells(made_up.cells_folder), packed, experiment=experiment.name, scale="bench")
+    figures.mkdir()
+    drawing = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_cells(packed))
+    (file,) = draw_figures(drawing, tmp_path / "drawn", ["bars"]).files
+    committed = figures / f"ablation-ssim-{file.name}"
+    shutil.copy(file, committed)
+    assert stale("ablation-ssim", figures, packed, tmp_path / "fresh") == []
+    committed.write_text(committed.read_text(encoding="utf-8").replace("30", "31"), encoding="utf-8")
+    shutil.copy(file, figures / "ablation-ssim-bars-nowhere.svg")
+    shutil.copy(file, figures / "ablation-ssim-learning-training.svg")  # needs more than the results
+    redraw, copy, remove = stale("ablation-ssim", figures, packed, tmp_path / "again")
+    assert redraw.startswith("ulda experiment figure ablation-ssim --scale bench --results ")
+    assert redraw.endswith("--only bars --out redrawn")
+    assert copy == f"cp redrawn/{file.name} {committed}"
+    assert remove.startswith(f"rm {figures / 'ablation-ssim-bars-nowhere.svg'}")
+    (missing,) = stale("ablation-ssim", figures, tmp_path / "none.json", tmp_path / "never")
+    assert "ulda experiment pack ablation-ssim" in missing

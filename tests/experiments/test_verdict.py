@@ -49,6 +49,9 @@ def test_the_best_other_method_is_found_for_each_score() -> None:
 
 def test_draws_are_averaged() -> None:
     again = dict([adapted("ulda", 2, [30.0, 30.0, 30.0, 30.0], 0.9, draw=1)])
+    # the second draw counts once the other method has it, too
+    assert standings(EXPERIMENT, CELLS | again, (2,))[0].difference.mean == pytest.approx(1.5)
+    again |= dict([adapted("dncn", 2, [30.5, 30.5, 30.5, 30.5], 0.8, draw=1)])
     assert standings(EXPERIMENT, CELLS | again, (2,))[0].difference.mean == pytest.approx(0.5)
 
 

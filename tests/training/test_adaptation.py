@@ -94,7 +94,7 @@ def test_it_never_ends_worse_than_the_start(knee: Domain, augment: bool) -> None
     start.give_mixing("knee")
     assert same(result.model, start)
     assert result.gain == 0
-    assert "did not help" in result.sentence()
+    assert "did not clearly help" in result.sentence()
 
 
 def test_without_regular_validations_start_and_end_are_still_compared(base: ULDA, knee: Domain) -> None:

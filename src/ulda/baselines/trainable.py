@@ -188,7 +188,7 @@ class TrainableMethod(nn.Module, Method):
                 raise UldaError(f"{task.domain} is not a source of this {self.title}; its sources are: {known}")
         given = {**self.training_defaults, **(changes or {}), "seed": seed}
         budget = self.settle(tasks, budget, given, folder)
-        settings = _settings(given, budget)
+        settings = self.training_settings(budget, seed=seed, changes=changes)
         history, extra_steps = self.train_stages(tasks, settings, folder, report)
         return Training(history, _spent(budget, history, extra_steps))
 
@@ -209,17 +209,30 @@ class TrainableMethod(nn.Module, Method):
         """
         if task.domain in self.sources:
             raise UldaError(f"{task.domain} is a source of this {self.title}; give the new domain another name")
+        device = next(self.parameters()).device
         self.look_at(task)
         self.add_domain(task.domain)
-        given = {**IN_ADAPTATIONS, **self.adaptation_settings(budget.batch_size), **(changes or {}), "seed": seed}
-        if budget.steps is None:
-            raise UldaError("an adaptation is given its number of steps")
-        given.setdefault("validate_every", max(1, budget.steps // 8))
-        history = self.adapt_stages(task, _settings(given, budget), folder, report)
+        self.to(device)
+        settings = self.settings_of_adaptation(budget, seed=seed, changes=changes)
+        history = self.adapt_stages(task, settings, folder, report)
         self.adapted_to = (*(name for name in self.adapted_to if name != task.domain), task.domain)
         self.domain = task.domain
-        before_last = budget.steps - history[-1].steps
+        before_last = settings.steps - history[-1].steps
         return Training(history, _spent(budget, history, {}, before_last))
+
+    def training_settings(self, budget: Budget, *, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Settings:
+        """Return all settings of a training with so many steps; the parameters are those of `fit`."""
+        return _settings({**self.training_defaults, **(changes or {}), "seed": seed}, budget)
+
+    def settings_of_adaptation(
+        self, budget: Budget, *, seed: int = 0, changes: Mapping[str, Any] | None = None
+    ) -> Settings:
+        """Return all settings of an adaptation with so many steps; the parameters are those of `adapt`."""
+        if budget.steps is None:
+            raise UldaError("an adaptation is given its number of steps")
+        given = {**IN_ADAPTATIONS, **self.adaptation_settings(budget.batch_size), **(changes or {}), "seed": seed}
+        given.setdefault("validate_every", max(1, budget.steps // 8))
+        return _settings(given, budget)
 
     def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""

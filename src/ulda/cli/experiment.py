@@ -33,10 +33,15 @@ def list_(as_json: JsonOption = False) -> None:
     from ulda.experiments.cells import cells_of
 
     found = [load_experiment(name) for name in experiment_names()]
-    counts = [{name: len(cells_of(one, scale)) for name, scale in one.scales.items()} for one in found]
+    counts = [{name: len(cells_of(one.at(name), scale)) for name, scale in one.scales.items()} for one in found]
     if as_json:
         listed = zip(found, counts, strict=True)
-        print_json([one.model_dump(mode="json", exclude={"paper"}) | {"cells": count} for one, count in listed])
+        print_json(
+            [
+                one.model_dump(mode="json", exclude={"paper", "paper_sources"}) | {"cells": count}
+                for one, count in listed
+            ]
+        )
         return
     rows = [
         [one.name, one.title, ", ".join(f"{n} ({scale})" for scale, n in count.items())]
@@ -54,18 +59,21 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="How many cells at once, each with one thread.")] = 1,
     budget: Annotated[str, typer.Option(help="Start nothing that would end later, e.g. 2h or 90m.")] = "",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Run again what was run with other settings.")] = False,
+    device: Annotated[str, typer.Option(help="Where networks are trained and tested: cpu or cuda.")] = "cpu",
     check: Annotated[bool, typer.Option("--dry-run", help="Check data and methods, estimate, run nothing.")] = False,
     cell: Annotated[str, typer.Option(hidden=True, help="Run this one cell here.")] = "",
 ) -> None:
     """Run what is left of an experiment.
 
-    Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be. A dry run exits
+    Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be. Cells that were
+    run with other settings than those of today stay, and are counted, unless they are to be renewed. A dry run exits
     with 1 when something is missing.
     """
     from ulda.experiments.cells import cells_of
     from ulda.experiments.scheduling import python_command, run_all
 
-    runner = _runner(name, scale, folder, data)
+    runner = _runner(name, scale, folder, data, device)
     if check:
         _dry_run(runner)
         return
@@ -79,8 +87,12 @@ def run(
         runner.run(found[0])
         return
 
+    for old in runner.outdated() if renew else ():
+        if not method or old.method in method:
+            runner.forget(old)
+
     def command(one: Cell) -> list[str]:
-        place = ["--folder", str(runner.folder), "--data", str(data)]
+        place = ["--folder", str(runner.folder), "--data", str(data), "--device", device]
         return python_command("experiment", "run", name, "--scale", scale, *place, "--cell", one.key)
 
     with progress_bar(f"{name}, {scale}") as advance:
@@ -121,11 +133,14 @@ def table(
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be given several times.")] = None,
     style: FormatOption = "md",
 ) -> None:
-    """Print the table of an experiment, read from its cells."""
-    from ulda.experiments.tables import formatted, rows_of
+    """Print the table of an experiment, read from its cells; as CSV a row per method, domain and number of slices."""
+    from ulda.experiments.tables import formatted, records_of, rows_of
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
     cells = _cells(runner, results)
+    if style == "csv":
+        typer.echo(formatted(records_of(runner.experiment, cells, domain or ()), style))
+        return
     typer.echo(formatted(rows_of(runner.experiment, cells, runner.data.scale.sizes, domain or ()), style))
 
 
@@ -239,13 +254,26 @@ def parse_time(text: str) -> float | None:
     return seconds
 
 
-def _runner(name: str, scale: str, folder: Path | None, data: Path) -> Runner:
+def _runner(name: str, scale: str, folder: Path | None, data: Path, device: str = "cpu") -> Runner:
     from ulda.experiments import load_experiment
     from ulda.experiments.running import Runner
 
     experiment = load_experiment(name)
     experiment.scale(scale)
-    return Runner(experiment, scale, folder or Path("runs") / f"{experiment.family or experiment.name}-{scale}", data)
+    if device != "cpu":
+        _check_device(device)
+    place = folder or Path("runs") / f"{experiment.family or experiment.name}-{scale}"
+    return Runner(experiment, scale, place, data, device)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UldaError(f"nothing can be computed on the device {device!r} here ({reason})") from error
 
 
 def _cells(runner: Runner, results: Path | None = None) -> dict[str, dict[str, Any]]:
@@ -280,6 +308,11 @@ def _dry_run(runner: Runner) -> None:
 def _say(progress: Progress, folder: Path) -> None:
     left = "" if progress.seconds_left is None else f", about {_duration(progress.seconds_left)} of work left"
     typer.echo(f"{progress.done} of {progress.total} cells done{left}; in {folder}")
+    if progress.outdated:
+        typer.echo(
+            f"{progress.outdated} of them were run with other settings than those of today, or do not tell theirs; "
+            "`ulda experiment run --renew` runs them again"
+        )
 
 
 def _duration(seconds: float) -> str:

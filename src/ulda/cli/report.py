@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -19,13 +20,27 @@ def report(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RESULTS...", help="A folder of `ulda evaluate` or `ulda demo`, or an output of `ulda reconstruct`."
+            metavar="RESULTS...",
+            help="A folder of `ulda evaluate`, `ulda demo` or `ulda experiment run`, an output of `ulda reconstruct`, "
+            "or a file of `ulda experiment pack`.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     reference: Annotated[
         str | None,
         typer.Option(help="Fully sampled data to compare an output of `ulda reconstruct` with, slice by slice."),
+    ] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(help="Of an experiment: this domain, by default the first target; may be given several times."),
+    ] = None,
+    slices: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            help="Of an experiment: this number of target slices, 0 for the methods as trained; "
+            "by default the fewest that most methods have. May be given several times.",
+        ),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -34,9 +49,16 @@ def report(
 
     The file needs no network and no other file. Several results are chosen between on the page.
     """
-    from ulda.evaluation.report import read_report, write_report
+    from ulda.evaluation.report import write_report
+    from ulda.experiments.reporting import read_report
 
-    n_bytes = write_report([read_report(source, reference) for source in sources], out, overwrite=force)
+    names = domain or (None,)
+    sizes = slices or (None,)
+    reports = [
+        read_report(source, reference, domain=name, slices=size)
+        for source, name, size in itertools.product(sources, names, sizes)
+    ]
+    n_bytes = write_report(reports, out, overwrite=force)
     if as_json:
         print_json({"out": str(out), "bytes": n_bytes})
     else:

@@ -18,8 +18,10 @@ from torch import Tensor
 from ulda.data.atomic import atomic_output
 from ulda.data.domain import Header, Normalisation, Record
 from ulda.data.domain_writer import DomainWriter
+from ulda.data.folders import folder_below, split_of_folder, subject_of_picture
 from ulda.data.readers import expand
 from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
+from ulda.data.readers.pictures import PicturesReader
 from ulda.data.simulation import smooth_phase
 from ulda.errors import UldaError
 from ulda.physics import center_crop_or_pad, fft2c, fourier_resize, ifft2c, root_sum_of_squares
@@ -48,6 +50,15 @@ class ImportOptions:
         Labels that replace those of the files.
     licence, note
         Free text kept in the file.
+    picture_subjects
+        Make every picture of a folder a subject of its own; else they are the slices of one subject.
+    folder_splits
+        Give slices without a split that of the folder they lie in, below the sources: ``train``, ``val`` or ``test``,
+        alone or at the end of its name as in ``singlecoil_train``.
+    combine_coils
+        Replace k-space of several coils by the magnitude image, the root of the sum of squares over the coils.
+    enlarge
+        Enlarge slices that are smaller than `size` by zero-filling their k-space; else refuse them.
     """
 
     name: str = ""
@@ -60,6 +71,10 @@ class ImportOptions:
     split: str | None = None
     licence: str = ""
     note: str = ""
+    picture_subjects: bool = False
+    folder_splits: bool = False
+    combine_coils: bool = False
+    enlarge: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,31 +123,50 @@ def import_domain(
     """
     options = options or ImportOptions()
     out = Path(out)
-    found = list(expand(Path(source) for source in sources))
+    roots = [Path(source) for source in sources]
+    found = list(expand(roots))
     if progress:
         total = sum(reader.describe(path, options.kind).n_slices for path, reader in found)
         progress(0, total)
     try:
         with atomic_output(out, overwrite=overwrite) as temporary:
-            slices = _stream(found, options.kind)
+            slices = _stream(found, roots, options)
             report = (lambda done: progress(done, total)) if progress else None
             return _write(slices, temporary, out, options, report)
     except OSError as error:
         raise _readable(error, out) from error
 
 
-def _stream(found: list[tuple[Path, Reader]], kind: KindChoice) -> Iterator[Slice]:
+def read_slices(sources: Iterable[str | Path], options: ImportOptions | None = None) -> Iterator[Slice]:
+    """Stream the slices of files and folders as an import would label them, but as they are in the files.
+
+    Parameters
+    ----------
+    sources
+        Files or folders.
+    options
+        Of these, what arrays without metadata hold, and what the names of folders and pictures say.
+    """
+    roots = [Path(source) for source in sources]
+    return _stream(expand(roots), roots, options or ImportOptions())
+
+
+def _stream(found: Iterable[tuple[Path, Reader]], roots: list[Path], options: ImportOptions) -> Iterator[Slice]:
     """Stream all slices; volumes of different paths that happen to have one name are told apart by a number."""
     names: dict[tuple[Path | None, str], str] = {}
     n_of_name: Counter[str] = Counter()
     for path, reader in found:
         origin = None if reader.volumes_span_paths else path
-        for item in reader.slices(path, kind):
+        folder = folder_below(path, roots)
+        split = split_of_folder(folder) if options.folder_splits else ""
+        is_alone = options.picture_subjects and isinstance(reader, PicturesReader)
+        for item in reader.slices(path, options.kind):
+            subject = subject_of_picture(folder, item.source) if is_alone else item.subject
             if (origin, item.volume) not in names:
                 n_of_name[item.volume] += 1
                 number = n_of_name[item.volume]
                 names[origin, item.volume] = item.volume if number == 1 else f"{item.volume} ({number})"
-            yield replace(item, volume=names[origin, item.volume])
+            yield replace(item, volume=names[origin, item.volume], subject=subject, split=item.split or split)
 
 
 def _write(
@@ -203,7 +237,7 @@ def _check_mixture(item: Slice, header: Header) -> None:
 
 
 def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
-    """Check, label and resize one slice; give it a phase if asked to."""
+    """Check, label and resize one slice; combine its coils or give it a phase if asked to."""
     if item.array.ndim not in (2, 3) or (item.array.ndim == 3 and item.kind != "kspace"):
         raise UldaError(
             f"a slice of {item.source} has shape {item.array.shape}; expected (H, W), or (coils, H, W) for k-space"
@@ -223,7 +257,13 @@ def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
         note=options.note or item.note,
     )
     if item.kind == "kspace":
-        return _resize_kspace(_remove_oversampling(item), options.size)
+        item = _remove_oversampling(item)
+        _check_size(item, options)
+        item = _resize_kspace(item, options.size)
+        if item.array.ndim == 2 or not options.combine_coils:
+            return item
+        item = _combined(item)
+    _check_size(item, options)
     image = _tensor(item.array)
     if options.size is not None and options.size != tuple(image.shape):
         image = fourier_resize(image, options.size)
@@ -239,6 +279,25 @@ def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
         kind="complex",
         phase=f"smooth random, seed {options.phase_seed} plus slice number",
     )
+
+
+def _check_size(item: Slice, options: ImportOptions) -> None:
+    """Refuse a slice that would have to be enlarged where that is not wanted."""
+    height, width = item.array.shape[-2:]
+    if options.size is None or options.enlarge or (height >= options.size[0] and width >= options.size[1]):
+        return
+    raise UldaError(
+        f"a slice of {item.source} is {height} x {width}, but {options.size[0]} x {options.size[1]} is needed; ask for "
+        "a smaller size, or allow it to be enlarged"
+    )
+
+
+def _combined(item: Slice) -> Slice:
+    """Return the magnitude image of multi-coil k-space."""
+    if item.lines is not None:
+        raise UldaError(f"{item.source} arrived undersampled, so its coils do not combine to a reference; leave it out")
+    image = root_sum_of_squares(ifft2c(_tensor(item.array)))
+    return replace(item, array=image.numpy(), kind="magnitude", target=None)
 
 
 def _remove_oversampling(item: Slice) -> Slice:

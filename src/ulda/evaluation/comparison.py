@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ulda.baselines import Method
 from ulda.data import Domain
@@ -111,7 +111,8 @@ def compare(
         reference, y, physics = _measure(part, mask, noise_std, seed + start)
         references.append(reference)
         for name, method in methods.items():
-            found[name].append(method(y, physics).abs())
+            device = _device_of(method)
+            found[name].append(method(y.to(device), physics.to(device)).abs().cpu())
             done += len(part)
             if progress:
                 progress(done, total)
@@ -119,6 +120,13 @@ def compare(
     reconstructions = {name: torch.cat(batches) for name, batches in found.items()}
     scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
     return Comparison(reference, reconstructions, scores, mask, domain.header.phase_axis, domain.subjects)
+
+
+def _device_of(method: Method) -> torch.device:
+    """Return where the parameters of a method are; the CPU for one without any."""
+    module = method if isinstance(method, nn.Module) else getattr(method, "model", None)
+    parameter = next(module.parameters(), None) if isinstance(module, nn.Module) else None
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def _measure(domain: Domain, mask: Mask, noise_std: float, seed: int) -> tuple[Tensor, Tensor, Physics]:

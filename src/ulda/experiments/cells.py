@@ -107,6 +107,20 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def seconds_of(result: dict[str, Any]) -> float:
+    """Return the time of a cell; that of a training counts also what was done before an interruption."""
+    return max(float(result["wall_clock"]), float(result.get("spent", {}).get("seconds", 0.0)))
+
+
+def cost_of(result: dict[str, Any]) -> float:
+    """Return the time of the steps of a training or adaptation, on the processor: other work does not change it.
+
+    Where that is not known, as after an interruption, it is the time on the clock.
+    """
+    spent = result["spent"]
+    return float(spent.get("processor_seconds", spent["seconds"]))
+
+
 def pack(cells: dict[str, dict[str, Any]], path: Path, **facts: Any) -> None:
     """Write all cells into one compact file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,23 @@
-"""An experiment as it stands in its file: domains, methods, sizes, draws, and two scales to run it at."""
+"""An experiment as it stands in its file: domains, methods, sizes, draws, and two scales to run it at.
+
+A scale may have domains of its own: `Experiment.at` returns the experiment as it is at a scale.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from ulda.baselines import CLASSICAL
 from ulda.errors import UldaError
@@ -19,7 +30,25 @@ Measure = Literal["beyond", "descent", "similarity"]
 """Quality at multiples of T, what the phases do, or how alike the features of two trainings are."""
 
 
-class DomainEntry(BaseModel):
+class _Described(BaseModel):
+    """A part of an experiment whose later keys are written down only where they say something.
+
+    Results keep the definition they were made with; those made before a key existed are then still of the same one.
+    """
+
+    model_config = STRICT
+
+    later: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_unsaid_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        fields = type(self).model_fields
+        unsaid = {key for key in self.later if getattr(self, key) == fields[key].default}
+        return {key: value for key, value in written.items() if key not in unsaid}
+
+
+class DomainEntry(_Described):
     """A domain of an experiment.
 
     Attributes
@@ -32,14 +61,23 @@ class DomainEntry(BaseModel):
         The fraction of lines that is sampled.
     mask_seed
         Seed of the mask.
+    picture_subjects
+        Every picture of a folder of pictures is a subject of its own; else they are the slices of one subject.
+    enlarge
+        Slices smaller than the side are enlarged by zero-filling their k-space; else they are refused.
+    subjects_are
+        What counts as a subject in its data, in words; only for readers.
     """
 
-    model_config = STRICT
+    later = frozenset({"picture_subjects", "enlarge", "subjects_are"})
 
     name: str = Field(min_length=1, pattern=r"^[^.]+$")
     data: str = ""
     ratio: float = Field(0.2, gt=0, le=1)
     mask_seed: int = Field(0, ge=0)
+    picture_subjects: bool = False
+    enlarge: bool = False
+    subjects_are: str = "subjects"
 
     @property
     def source(self) -> str:
@@ -93,8 +131,8 @@ class Variant(BaseModel):
         return self.method not in CLASSICAL
 
 
-class Scale(BaseModel):
-    """What an experiment costs.
+class Scale(_Described):
+    """What an experiment costs, and what it is run on where that differs from the other scale.
 
     Attributes
     ----------
@@ -112,9 +150,15 @@ class Scale(BaseModel):
         The most slices of other subjects that a validation uses.
     source_slices
         The most slices of a source; null for all.
+    test_slices
+        The most slices of a domain that are reported on; null for all.
+    single_coil
+        Coils of k-space are combined on import to the image that k-space is then simulated from.
+    title, sources, targets
+        Those of the experiment at this scale; by default as it has them.
     """
 
-    model_config = STRICT
+    later = frozenset({"test_slices", "single_coil", "title", "sources", "targets"})
 
     side: int = Field(gt=0)
     steps: int = Field(gt=0)
@@ -123,6 +167,11 @@ class Scale(BaseModel):
     draws: PositiveInt | dict[int, PositiveInt] = 1
     validation_slices: int = Field(8, ge=0)
     source_slices: int | None = Field(None, ge=1)
+    test_slices: int | None = Field(None, ge=1)
+    single_coil: bool = False
+    title: str = ""
+    sources: tuple[DomainEntry, ...] = ()
+    targets: tuple[DomainEntry, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -159,7 +208,10 @@ class Experiment(BaseModel):
     scales
         How large it is run.
     paper
-        What the paper prints for the targets: PSNR and SSIM in per cent by method and target.
+        What the paper prints for its targets: PSNR and SSIM in per cent by method and target. It belongs beside a
+        target of the same name; a domain that is a source here and a target there has no number.
+    paper_sources
+        The same for the sources of the paper.
     """
 
     model_config = STRICT
@@ -173,11 +225,16 @@ class Experiment(BaseModel):
     reference: str = "ulda"
     scales: dict[ScaleName, Scale]
     paper: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
+    paper_sources: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Experiment:
+        domains = [(*self.sources, *self.targets)]
+        domains += [
+            (*(scale.sources or self.sources), *(scale.targets or self.targets)) for scale in self.scales.values()
+        ]
         for what, names in (
-            ("domains", [entry.name for entry in (*self.sources, *self.targets)]),
+            *(("domains", [entry.name for entry in entries]) for entries in domains),
             ("methods", [variant.name for variant in self.variants]),
         ):
             twice = [name for name in names if names.count(name) > 1]
@@ -235,6 +292,18 @@ class Experiment(BaseModel):
             if known == name:
                 return scale
         raise UldaError(f"{self.name} has no scale {name!r}; it has: {', '.join(self.scales)}")
+
+    def at(self, name: str) -> Experiment:
+        """Return the experiment as it is at a scale: with the domains and the title of that scale, and no other scale.
+
+        Examples
+        --------
+        >>> [entry.name for entry in load_experiment("cross-anatomy").at("paper").targets]
+        ['cardiac', 'prostate']
+        """
+        scale = self.scale(name)
+        own = {key: getattr(scale, key) for key in ("title", "sources", "targets") if getattr(scale, key)}
+        return self.model_copy(update=own | {"scales": {name: scale}})
 
 
 def experiment_names() -> list[str]:

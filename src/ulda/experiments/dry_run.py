@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from ulda.baselines import TrainableMethod, method_class
-from ulda.data import check_leakage, split_by_subject
-from ulda.data.readers import Slice, expand
+from ulda.data import check_leakage
+from ulda.data.importing import read_slices
+from ulda.data.readers import Slice
 from ulda.errors import UldaError
-from ulda.experiments.data import Data
+from ulda.experiments.data import Data, made_splits
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
-from ulda.experiments.measures import check_measurable
+from ulda.experiments.measures import check_measurable, network_of
 from ulda.experiments.running import Runner, variant_titles
 from ulda.physics import cartesian_mask
 from ulda.training.loop import Batch, Task
@@ -31,17 +32,20 @@ from ulda.training.slices import VALIDATED_FRACTION
 TIMED_SIDE = 64
 """Side of the slice on which a step is timed."""
 
+SHARE_WITHOUT_GRADIENT = 1 / 3
+"""What a phase without gradient takes of the time of one with it, about: the way back is twice the way there."""
+
 BYTES_PER_PARAMETER = 16
 """Four bytes each for the weight, its gradient and the two means of Adam."""
 
 ASSUMPTIONS = (
-    "Times assume this machine's CPU with nothing else to do, not a GPU: the processor time of one training step at "
+    "Times assume {where}: the time of one training step at "
     "{timed} x {timed} was multiplied by the pixels, and by the steps of trainings and adaptations; tests, validations "
-    "and the steps of helping networks come on top. Memory is what a step keeps for its gradient, multiplied by the "
-    "pixels, with weights and optimiser; the programme itself comes on top."
+    "and the steps of helping networks come on top. Steps that go on with kept iterates count by their phases, one "
+    "without gradient as a third. Memory is what a step keeps for its gradient, multiplied by the pixels, with weights "
+    "and optimiser; the programme itself comes on top."
 )
 _MB, _HOUR = 1e6, 3600.0
-_SPLITS = {"train": 0.7, "val": 0.1, "test": 0.2}
 
 
 @dataclass
@@ -60,6 +64,8 @@ class Scan:
         Slices that hold NaN or infinite values.
     undersampled
         Whether k-space arrived undersampled.
+    contents
+        What the slices hold, in words; an import takes slices of one kind, with as many coils.
     """
 
     n_slices: int = 0
@@ -69,9 +75,10 @@ class Scan:
     splits: list[str] = field(default_factory=list)
     n_nonfinite: int = 0
     undersampled: bool = False
+    contents: set[str] = field(default_factory=set)
 
-    def add(self, item: Slice) -> None:
-        """Count a slice."""
+    def add(self, item: Slice, *, combine_coils: bool = False) -> None:
+        """Count a slice, whose coils may be combined."""
         self.n_slices += 1
         if not np.isfinite(item.array).all():
             self.n_nonfinite += 1
@@ -85,10 +92,14 @@ class Scan:
         self.subjects.append(item.subject or Path(item.source).stem or "unknown")
         self.splits.append(item.split)
         self.undersampled |= item.lines is not None
+        n_coils = len(item.array) if item.array.ndim == 3 else 1
+        is_combined = combine_coils and n_coils > 1
+        coils = f" of {n_coils} coils" if n_coils > 1 and not is_combined else ""
+        self.contents.add("magnitude" if is_combined else f"{item.kind}{coils}")
 
     @property
     def counts(self) -> dict[str, int]:
-        """Slices by split; all that may be trained on are ``train`` where nothing has a split."""
+        """Slices by split."""
         return dict(Counter(self.splits))
 
 
@@ -138,6 +149,7 @@ class DryRun:
     domains: tuple[DomainCheck, ...]
     methods: tuple[MethodCheck, ...]
     timed_side: int
+    device: str = "cpu"
 
     @property
     def problems(self) -> list[str]:
@@ -148,7 +160,9 @@ class DryRun:
     @property
     def notes(self) -> list[str]:
         """What is not wrong but worth to know, and what the estimates assume."""
-        assumed = ASSUMPTIONS.format(timed=self.timed_side)
+        cpu = "this machine's CPU with nothing else to do, not a GPU (`--device cuda` measures one)"
+        where = cpu if self.device == "cpu" else f"the device {self.device} with nothing else to do"
+        assumed = ASSUMPTIONS.format(timed=self.timed_side, where=where)
         return [*(note for check in self.domains for note in check.notes), assumed]
 
     def rows(self) -> list[list[str]]:
@@ -177,31 +191,32 @@ def dry_run(runner: Runner, progress: Callable[[str], None] | None = None) -> Dr
     progress
         Called with the name of what is checked next.
     """
-    experiment, data = runner.experiment, runner.data
-    scans: dict[str, Scan | UldaError] = {}
+    experiment, data = runner.experiment.at(runner.scale_name), runner.data
+    scans: dict[tuple[str, bool], Scan | UldaError] = {}
     domains = []
     for entry in (*experiment.sources, *experiment.targets):
         if progress:
             progress(entry.name)
-        if entry.source not in scans:
-            scans[entry.source] = _scanned(data, entry)
-        domains.append(check_domain(entry, entry in experiment.sources, scans[entry.source], data.scale))
+        read_as = entry.source, entry.picture_subjects
+        if read_as not in scans:
+            scans[read_as] = _scanned(data, entry)
+        domains.append(check_domain(entry, entry in experiment.sources, scans[read_as], data.scale))
     side = min(TIMED_SIDE, data.scale.side)
     titles, methods = variant_titles(experiment), []
     for variant in experiment.variants:
         if variant.is_learned:
             if progress:
                 progress(variant.name)
-            methods.append(check_method(experiment, variant, data.scale, titles[variant.name], side))
-    return DryRun(tuple(domains), tuple(methods), side)
+            methods.append(check_method(experiment, variant, data.scale, titles[variant.name], side, runner.device))
+    return DryRun(tuple(domains), tuple(methods), side, runner.device)
 
 
 def _scanned(data: Data, entry: DomainEntry) -> Scan | UldaError:
     try:
         found = Scan()
-        for path, reader in expand([data.source_of(entry)]):
-            for item in reader.slices(path):
-                found.add(item)
+        options = data.options(entry)
+        for item in read_slices([data.source_of(entry)], options):
+            found.add(item, combine_coils=options.combine_coils)
     except UldaError as error:
         return error
     return found
@@ -212,44 +227,73 @@ def check_domain(entry: DomainEntry, is_source: bool, scan: Scan | UldaError, sc
     name = f"{entry.name} ({'source' if is_source else 'target'})"
     if isinstance(scan, UldaError):
         return DomainCheck(name, "", (f"{entry.name}: {scan}",))
-    problems = [*_slice_problems(scan, scale), *_split_problems(entry, scan)]
-    shortage, note = _shortage(n_train(scan), is_source, scale) if not problems else ("", "")
+    split, notes = _with_splits(scan)
+    if _is_small(scan, scale) and entry.enlarge:
+        notes.append(f"slices, the smallest {_size(scan)}, are enlarged to {scale.side} x {scale.side}")
+    n_test = split.counts.get("test", 0)
+    if scale.test_slices is not None and 0 < n_test < scale.test_slices:
+        notes.append(f"there are {n_test} slices to report on, not {scale.test_slices}")
+    problems = [*_slice_problems(entry, scan, scale), *_split_problems(split)]
+    shortage, note = _shortage(n_train(split), is_source, scale) if not problems else ("", "")
     problems += [shortage] if shortage else []
-    size = " x ".join(map(str, scan.smallest or (0, 0)))
-    splits = ", ".join(f"{split or 'no split'} {n}" for split, n in sorted(scan.counts.items()))
-    found = f"{len(scan.splits)} slices of {len(set(scan.subjects))} subjects, {size} or larger; {splits}"
-    notes = (f"{entry.name}: {note}",) if note else ()
-    return DomainCheck(name, found, tuple(f"{entry.name}: {problem}" for problem in problems), notes)
+    notes += [note] if note else []
+    splits = _counted(scan)
+    found = f"{len(scan.splits)} slices of {len(set(scan.subjects))} subjects, {_size(scan)} or larger; {splits}"
+    problems, notes = ([f"{entry.name}: {sentence}" for sentence in said] for said in (problems, notes))
+    return DomainCheck(name, found, tuple(problems), tuple(notes))
 
 
-def _slice_problems(scan: Scan, scale: Scale) -> Iterator[str]:
+def _with_splits(scan: Scan) -> tuple[Scan, list[str]]:
+    """Return what was found with the splits that the experiment makes where there are none, and a note about it."""
+    if any(scan.splits):
+        return scan, []
+    try:
+        assignment = made_splits(scan.subjects)
+    except UldaError:
+        return scan, []
+    split = replace(scan, splits=[assignment[subject] for subject in scan.subjects])
+    return split, [f"it has no splits; the experiment makes them by subject: {_counted(split)}"]
+
+
+def _counted(scan: Scan) -> str:
+    return ", ".join(f"{split or 'no split'} {n}" for split, n in sorted(scan.counts.items()))
+
+
+def _size(scan: Scan) -> str:
+    return " x ".join(map(str, scan.smallest or (0, 0)))
+
+
+def _is_small(scan: Scan, scale: Scale) -> bool:
+    return scan.smallest is not None and min(scan.smallest) < scale.side
+
+
+def _slice_problems(entry: DomainEntry, scan: Scan, scale: Scale) -> Iterator[str]:
     if scan.smallest is None:
         yield "there is no slice that is not empty"
         return
-    if min(scan.smallest) < scale.side:
-        size = " x ".join(map(str, scan.smallest))
-        yield f"the smallest slice is {size}, but {scale.side} x {scale.side} is needed"
+    if _is_small(scan, scale) and not entry.enlarge:
+        yield (
+            f"the smallest slice is {_size(scan)}, but {scale.side} x {scale.side} is needed; "
+            "`enlarge: true` in the definition would enlarge it"
+        )
+    if len(scan.contents) > 1:
+        yield f"its slices cannot be in one file, they are of different kinds ({', '.join(sorted(scan.contents))})"
     if scan.n_nonfinite:
         yield f"{scan.n_nonfinite} slices hold NaN or infinite values; `ulda data inspect` shows where"
     if scan.undersampled:
         yield "the k-space arrived undersampled, so there is no reference to train on or to compare with"
 
 
-def _split_problems(entry: DomainEntry, scan: Scan) -> Iterator[str]:
+def _split_problems(scan: Scan) -> Iterator[str]:
     if not any(scan.splits):
         try:
-            split_by_subject(scan.subjects, _SPLITS)
+            made_splits(scan.subjects)
         except UldaError as error:
-            yield f"it has no splits, and they cannot be made: {error}"
-            return
-        yield (
-            f"it has no splits, but its {len(set(scan.subjects))} subjects are enough to make them: import it with "
-            f"`ulda data import`, then `ulda data split {entry.source}.h5`"
-        )
+            yield str(error)
         return
     for split in ("train", "test"):
         if not scan.counts.get(split):
-            yield f"it has no slices in the split {split}; see `ulda data split`"
+            yield f"it has no slices in the split {split}; put some into a folder `{split}`, or see `ulda data split`"
     try:
         check_leakage(scan.subjects, scan.splits)
     except UldaError as error:
@@ -281,52 +325,75 @@ def _shortage(n: int, is_source: bool, scale: Scale) -> tuple[str, str]:
     return "", f"there are {n} slices to train on; they stand for {sizes[-1]}"
 
 
-def check_method(experiment: Experiment, variant: Variant, scale: Scale, title: str, side: int) -> MethodCheck:
+def check_method(
+    experiment: Experiment, variant: Variant, scale: Scale, title: str, side: int, device: str = "cpu"
+) -> MethodCheck:
     """Build a method, take a training step with it at a smaller side, and estimate what the experiment costs."""
     sources = [entry.name for entry in experiment.sources]
     try:
         kind = method_class(variant.method)
         check_measurable(variant, kind)
         model = kind(sources=sources, **variant.sizes)
-        training, _ = (
+        training, adaptation = (
             Settings.model_validate({**defaults, **changes, "batch_size": scale.batch_size})
             for defaults, changes in (
                 (model.training_defaults, variant.train),
                 (model.adaptation_settings(scale.batch_size), variant.adapt),
             )
         )
+        # what an average step takes of the time of one with all phases from zero-filling
+        in_training, in_adaptation = (relative_time(model, sources[0], s) for s in (training, adaptation))
     except (UldaError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         return MethodCheck(title, problems=(f"{title} cannot be built with these sizes and settings ({reason})",))
     # a warm-up of phases makes the first steps cheaper; the later ones decide
     settings = training.model_copy(update={"phases": (), "lower_level": "unrolled"})
-    seconds, kept = timed_step(model, sources[0], settings, side)
+    seconds, kept = timed_step(model, sources[0], settings, side, device)
     larger = (scale.side / side) ** 2
     adapting = sum(scale.draws_of(size) * steps for size, steps in scale.adapt_steps.items())
-    n_steps = scale.steps + len(experiment.targets) * adapting
-    if not variant.transfer:
-        n_steps = scale.steps
+    n_steps = 0.0 if variant.trained_as else scale.steps * in_training
+    if variant.transfer:
+        n_steps += len(experiment.targets) * adapting * in_adaptation
     return MethodCheck(
         title,
         model.n_parameters,
         model.n_trainable(adapt=True),
-        seconds * larger,
+        seconds * larger * in_training,
         n_steps * seconds * larger / _HOUR,
         (kept * larger + BYTES_PER_PARAMETER * model.n_parameters) / _MB,
     )
 
 
-def timed_step(model: TrainableMethod, domain: str, settings: Settings, side: int) -> tuple[float, int]:
-    """Take two training steps on smooth noise; return the processor time of the quicker one, and the bytes it kept."""
+def relative_time(model: TrainableMethod, domain: str, settings: Settings) -> float:
+    """Estimate the time of an average step as a share of that of a step with all phases from zero-filling.
+
+    Where iterates persist, most later steps are roll-outs without gradient and a few differentiated phases.
+    """
+    if settings.lower_level == "unrolled":
+        return 1.0
+    phases = network_of(model, domain).architecture.phases
+    continued = settings.continued_phases + SHARE_WITHOUT_GRADIENT * settings.longest_rollout / 2
+    share = (1 - settings.chains_after) * (1 - settings.fresh) * (1 - settings.restart)
+    return 1 + share * (continued / phases - 1)
+
+
+def timed_step(
+    model: TrainableMethod, domain: str, settings: Settings, side: int, device: str = "cpu"
+) -> tuple[float, int]:
+    """Take two training steps on smooth noise; return the time of the quicker one, and the bytes it kept.
+
+    On a CPU it is processor time, which other work does not change.
+    """
+    model.to(device)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn((settings.batch_size, side, side), dtype=torch.complex64, generator=generator)
     smooth = noise.cumsum(-1).cumsum(-2)
-    task = Task(domain, smooth / smooth.abs().amax((-2, -1), keepdim=True), [cartesian_mask(side, 0.3)])
+    task = Task(domain, smooth / smooth.abs().amax((-2, -1), keepdim=True), [cartesian_mask(side, 0.3)]).to(device)
     batch = Batch(0, tuple(range(settings.batch_size)), 0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
     times, kept = [], 0
     for _ in range(2):
-        start = time.process_time()
+        start = _clock(device)
         optimiser.zero_grad(set_to_none=True)
         storages: dict[int, int] = {}
 
@@ -339,9 +406,16 @@ def timed_step(model: TrainableMethod, domain: str, settings: Settings, side: in
             loss, _ = model.loss(task, batch, settings, 0)
         loss.backward()
         optimiser.step()
-        times.append(time.process_time() - start)
+        times.append(_clock(device) - start)
         kept = sum(storages.values())
     return min(times), kept
+
+
+def _clock(device: str) -> float:
+    if device == "cpu":
+        return time.process_time()
+    torch.ones(1, device=device).item()  # waits for all that was asked of the device before
+    return time.perf_counter()
 
 
 def _state(problems: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ulda.experiments.cells import cost_of
 from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
 
@@ -24,9 +25,9 @@ def rows_of_efficiency(
 
     Returns
     -------
-        The rows, with the header. Training is the time of all its steps, those of networks that only help among them;
-        the time per slice is the mean over the tested domains and cells; memory is the largest of any process, with all
-        that the process had loaded.
+        The rows, with the header. Training is the time of all its steps, those of networks that only help among them,
+        on the processor where the cell knows it; the time per slice is the mean over the tested domains and cells;
+        memory is the largest of any process, with all that the process had loaded.
     """
     titles = variant_titles(experiment)
     rows = [
@@ -67,5 +68,5 @@ def _is_adaptation(entry: dict[str, Any], size: int) -> bool:
 
 
 def _mean_seconds(entries: list[dict[str, Any]], digits: int) -> str:
-    times = [float(entry["spent"]["seconds"]) for entry in entries]
+    times = [cost_of(entry) for entry in entries]
     return f"{sum(times) / len(times):.{digits}f}" if times else ""

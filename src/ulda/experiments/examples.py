@@ -19,13 +19,14 @@ from ulda.evaluation.comparison import Comparison, compare
 from ulda.evaluation.learned import Learned
 from ulda.physics import Mask
 from ulda.solvers import Trace
+from ulda.solvers.trace import BRANCHES
 from ulda.training import ULDA
 
 N_EXAMPLES = 3
 TRACED_MULTIPLE = 8
 """So many times its phases the solver is followed."""
 
-TRACED = ("phi", "eps", "grad_norm")
+TRACED = ("phi", "eps", "grad_norm", "branch")
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Examples:
     phases
         T, the number of phases the method reconstructs with; 0 for a method that is not traced.
     trace
-        ``phi``, ``eps`` and ``grad_norm`` after each iteration ``(iterations + 1, n)``, from before the first one;
-        NaN once a slice has stopped.
+        ``phi``, ``eps`` and ``grad_norm`` after each iteration ``(iterations + 1, n)``, from before the first one, and
+        ``branch``, how that iteration stepped, a place in `ulda.solvers.trace.BRANCHES`; NaN where there is none, as
+        once a slice has stopped. Files of earlier versions have no ``branch``.
     """
 
     indices: NDArray[np.int64]
@@ -90,9 +92,14 @@ def trace_arrays(trace: Trace) -> dict[str, NDArray[np.float64]]:
     found = {name: np.full((len(trace) + 1, trace.n_samples), np.nan) for name in TRACED}
     for sample in range(trace.n_samples):
         steps = trace.steps(sample)
-        start = {"phi": steps[0].phi_before, "eps": steps[0].eps, "grad_norm": steps[0].grad_norm_before}
-        for name, values in found.items():
-            values[: len(steps) + 1, sample] = [start[name], *(getattr(step, name) for step in steps)]
+        path = {
+            "phi": [steps[0].phi_before, *(step.phi for step in steps)],
+            "eps": [steps[0].eps, *(step.eps for step in steps)],
+            "grad_norm": [steps[0].grad_norm_before, *(step.grad_norm for step in steps)],
+            "branch": [np.nan, *(BRANCHES.index(step.branch) for step in steps)],
+        }
+        for name, values in path.items():
+            found[name][: len(steps) + 1, sample] = values
     return found
 
 

@@ -96,7 +96,8 @@ def descent(traces: Sequence[Trace]) -> dict[str, float]:
 def similarity(first: TrainableMethod, second: TrainableMethod, domain: str, test: Domain) -> dict[str, float]:
     """Return NCC and CKA between the features of two models, g alone, of some test slices of a domain."""
     images = stacked(normalised_images(_some(test)))
-    a, b = (network_of(model, domain).extractor(images) for model in (first, second))
+    networks = [network_of(model, domain).cpu() for model in (first, second)]
+    a, b = (network.extractor(images) for network in networks)
     return {
         "ncc": round(normalised_cross_correlation(a, b), DIGITS),
         "cka": round(centred_kernel_alignment(a, b), DIGITS),

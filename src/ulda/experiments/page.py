@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from ulda.evaluation.paired import counted_span
-from ulda.experiments.cells import UNADAPTED_SIZE, cells_of
+from ulda.experiments.cells import UNADAPTED_SIZE, cells_of, seconds_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName
 from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import rows_of_measures
+from ulda.experiments.recipes import outdated
 from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import collect, formatted, rows_of
 from ulda.experiments.verdict import sentences
@@ -17,7 +19,7 @@ from ulda.experiments.verdict import sentences
 
 def section(experiment: Experiment, scale_name: ScaleName, cells: dict[str, dict[str, Any]]) -> str:
     """Return all that the cells of an experiment say, as Markdown; nothing in it is typed by hand."""
-    return "\n\n".join(_parts(experiment, experiment.scale(scale_name), cells))
+    return "\n\n".join(_parts(experiment.at(scale_name), experiment.scale(scale_name), cells))
 
 
 def _parts(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -42,17 +44,29 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
     """Return what was run, in a few sentences."""
     steps = ", ".join(f"{n} with {size} slices" for size, n in scale.adapt_steps.items())
     tested = [
-        f"{name} {len(result['subjects'])} of {len(set(result['subjects']))} subjects"
+        f"{name} {len(result['subjects'])} of {len(set(result['subjects']))} {experiment.domain(name).subjects_are}"
         for name, result in {name: r for entry in cells.values() for name, r in entry["results"].items()}.items()
     ]
-    hours = sum(_seconds(entry) for entry in cells.values()) / 3600
+    hours = sum(seconds_of(entry) for entry in cells.values()) / 3600
     return (
         f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
         f"{_draws(cells)}. Test slices: {'; '.join(sorted(tested))}. "
-        f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core."
+        f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core, which other work shared at times."
+        f"{_outdated(experiment, scale, cells)}"
     )
+
+
+def _outdated(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> str:
+    """Return which results were made by other settings than today's, in a sentence; nothing where there are none."""
+    old = outdated(experiment, scale, cells)
+    if not old:
+        return ""
+    titles = variant_titles(experiment)
+    counts = Counter(titles[cell.method] for cell in old)
+    whose = ", ".join(f"{n} of {name}" for name, n in counts.items())
+    return f" {len(old)} of these cells are of other settings than those of today, or do not tell theirs: {whose}."
 
 
 def _draws(cells: dict[str, dict[str, Any]]) -> str:
@@ -77,8 +91,3 @@ def _done(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]
     missing = [titles[variant.name] for variant in experiment.variants if variant.name not in found]
     of_whom = f" (nothing of {', '.join(missing)} yet)" if missing else ""
     return f"{done} of {len(wanted)} cells were run{of_whom}"
-
-
-def _seconds(entry: dict[str, Any]) -> float:
-    """Return the time of a cell; that of a training counts also what was done before an interruption."""
-    return max(float(entry["wall_clock"]), float(entry.get("spent", {}).get("seconds", 0.0)))

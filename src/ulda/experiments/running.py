@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -19,11 +20,12 @@ from ulda.baselines import (
     method_class,
 )
 from ulda.evaluation.comparison import compare
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell, write_cell
+from ulda.experiments.cells import UNADAPTED_SIZE, Cell, read_cells, write_cell
 from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
+from ulda.experiments.recipes import code_fingerprint, given_settings, outdated, recipe_of
 from ulda.solvers.certificate import fingerprint, software_versions
 from ulda.training.history import Report
 from ulda.training.runs import peak_memory_mb
@@ -39,17 +41,23 @@ class Runner:
     Attributes
     ----------
     experiment, scale_name
-        What is run.
+        What is run; the experiment has the domains of the scale.
     folder
         Gets ``cells``, one JSON each, ``examples``, ``models``, with checkpoints, and ``data``.
     data_folder
         Holds the data.
+    device
+        Where networks are trained and tested, e.g. ``cpu`` or ``cuda``.
     """
 
     experiment: Experiment
     scale_name: str
     folder: Path
     data_folder: Path
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "experiment", self.experiment.at(self.scale_name))
 
     @property
     def cells_folder(self) -> Path:
@@ -70,6 +78,23 @@ class Runner:
         """Tell whether a cell has its result."""
         return (self.cells_folder / f"{cell.key}.json").exists()
 
+    def recipe(self, cell: Cell) -> dict[str, Any]:
+        """Return what decides what a cell finds, as it is today."""
+        return recipe_of(self.experiment, self.data.scale, cell)
+
+    def outdated(self) -> list[Cell]:
+        """Return the cells with a result of other settings than today's."""
+        return outdated(self.experiment, self.data.scale, read_cells(self.cells_folder))
+
+    def forget(self, cell: Cell) -> None:
+        """Remove the result of a cell, with its examples and what it trained, so that it is run anew."""
+        models = self._model_folder(cell.method)
+        trained = {"train": models, "adapt": models / "adapted" / cell.key, "classical": None}[cell.kind]
+        if trained is not None:
+            shutil.rmtree(trained, ignore_errors=True)
+        (self.examples_folder / f"{cell.key}.npz").unlink(missing_ok=True)
+        (self.cells_folder / f"{cell.key}.json").unlink(missing_ok=True)
+
     def run(self, cell: Cell, report: Report | None = None) -> dict[str, Any]:
         """Run a cell and write its result."""
         start = time.perf_counter()
@@ -79,8 +104,10 @@ class Runner:
             "experiment": self.experiment.name,
             "scale": {"name": self.scale_name} | self.data.scale.model_dump(mode="json"),
             "variant": self.experiment.variant(cell.method).model_dump(mode="json"),
-            "software": software_versions(),
+            "recipe": self.recipe(cell),
+            "software": software_versions() | {"code": code_fingerprint()},
             "threads": torch.get_num_threads(),
+            "device": self.device,
             "wall_clock": round(time.perf_counter() - start, 2),
             "peak_memory_mb": peak_memory_mb(),
         }
@@ -93,15 +120,16 @@ class Runner:
         names = [entry.name for entry in self.experiment.sources]
         kind = method_class(variant.method)
         check_measurable(variant, kind)
-        model = kind(sources=names, **variant.sizes)
+        model = kind(sources=names, **variant.sizes).to(self.device)
         place = self._model_folder(cell.method)
-        training = model.fit(
-            [task for task, _ in loaded],
-            Budget.of_steps(scale.steps, scale.steps * scale.batch_size),
-            changes=_given(variant.train, scale.steps),
-            folder=place / "training",
-            report=report,
-        )
+        with _Processor(place / "training", self.device) as processor:
+            training = model.fit(
+                [task.to(self.device) for task, _ in loaded],
+                Budget.of_steps(scale.steps, scale.steps * scale.batch_size),
+                changes=given_settings(variant.train, scale.steps),
+                folder=place / "training",
+                report=report,
+            )
         model.save(place, {"experiment": self.experiment.name}, overwrite=True)
         results = {}
         for entry, (_, slices) in zip(self.experiment.sources, loaded, strict=True):
@@ -111,7 +139,7 @@ class Runner:
                 "n": len(slices),
             }
         extra = self._measure(variant, model, self.experiment.sources)
-        return _counts(model) | {"spent": training.spent.as_dict(), "results": results} | extra
+        return _counts(model) | {"spent": training.spent.as_dict() | processor.seconds, "results": results} | extra
 
     def _adapt(self, cell: Cell, report: Report | None) -> dict[str, Any]:
         scale, variant, entry = (
@@ -123,21 +151,22 @@ class Runner:
         found: dict[str, Any] = {}
         if cell.size == UNADAPTED_SIZE:
             model.add_domain(entry.name)
-            model.domain = entry.name
+            model.to(self.device).domain = entry.name
             test = self._test(cell, model, entry)
         else:
             task, slices = self.data.task(entry, cell.size, cell.draw)
             steps = scale.adapt_steps[cell.size]
             place = self._model_folder(cell.method) / "adapted" / cell.key
-            training = model.adapt(
-                task,
-                Budget.of_steps(steps, steps * scale.batch_size),
-                seed=cell.draw,
-                changes=_given(variant.adapt, steps),
-                folder=place,
-                report=report,
-            )
-            found["spent"] = training.spent.as_dict()
+            with _Processor(place, self.device) as processor:
+                training = model.adapt(
+                    task.to(self.device),
+                    Budget.of_steps(steps, steps * scale.batch_size),
+                    seed=cell.draw,
+                    changes=given_settings(variant.adapt, steps),
+                    folder=place,
+                    report=report,
+                )
+            found["spent"] = training.spent.as_dict() | processor.seconds
             test = self._test(cell, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
             found |= self._measure(variant, model, [entry])
         return _counts(model) | found | {"results": {entry.name: test}}
@@ -146,10 +175,10 @@ class Runner:
         """Return the model of a variant as the sources made it."""
         model = load_method(self._model_folder(variant.trained_as or variant.name))
         if not variant.trained_as:
-            return model
+            return model.to(self.device)
         own = method_class(variant.method)(sources=model.sources, **variant.sizes)
         own.load_state_dict(model.state_dict())
-        return own.eval()
+        return own.eval().to(self.device)
 
     def _classical(self, cell: Cell, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
         method = CLASSICAL[self.experiment.variant(cell.method).method]()
@@ -159,9 +188,9 @@ class Runner:
     def _test(self, cell: Cell, method: Method, entry: DomainEntry) -> dict[str, Any]:
         """Reconstruct the test slices of a domain, keep some as examples and return the scores of each."""
         test, mask = self.data.test(entry), self.data.mask(entry)
-        start = time.perf_counter()
+        start = time.process_time()  # other work on the machine does not change it
         comparison = compare({"method": method}, test, mask)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         examples = take_examples(comparison, method, entry.name, test, mask)
         save_examples(self.examples_folder / f"{cell.key}.npz", entry.name, examples)
         scores = comparison.scores["method"]
@@ -191,10 +220,20 @@ class Runner:
         return self.folder / "models" / method
 
 
-def _given(changes: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Return the settings of a stage: checkpoints for resuming, and few validations, which are not free."""
-    often = max(1, steps // 8)
-    return {"checkpoint_every": min(25, steps), "validate_every": often} | changes
+class _Processor:
+    """The processor time of a training; nothing where it goes on with an interrupted one, or computes elsewhere."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.is_known = device == "cpu" and not any(folder.rglob("checkpoint.safetensors"))
+        self.seconds: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self.start = time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_known:
+            self.seconds = {"processor_seconds": round(time.process_time() - self.start, 2)}
 
 
 def _counts(model: TrainableMethod) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ulda.errors import UldaError
-from ulda.experiments.cells import Cell, cells_of, read_cells
+from ulda.experiments.cells import Cell, cells_of, read_cells, seconds_of
+from ulda.experiments.dry_run import TIMED_SIDE, check_method
 from ulda.experiments.running import Runner
 
 _POLL = 0.5
@@ -29,12 +30,15 @@ class Progress:
         Time of the cells to do, one after the other; None where nothing was measured yet.
     running
         The cells that are being run.
+    outdated
+        How many of those done have other settings than today's.
     """
 
     done: int
     total: int
     seconds_left: float | None
     running: tuple[str, ...] = ()
+    outdated: int = 0
 
 
 def pending(runner: Runner, methods: Sequence[str] = ()) -> list[Cell]:
@@ -53,17 +57,55 @@ def progress_of(runner: Runner, running: tuple[str, ...] = ()) -> Progress:
     estimates = [estimate(cell, results) for cell in left]
     known = [seconds for seconds in estimates if seconds is not None]
     total = sum(known) / len(known) * len(left) if known else None
-    return Progress(len(cells) - len(left), len(cells), 0.0 if not left else total, running)
+    seconds = 0.0 if not left else total
+    return Progress(len(cells) - len(left), len(cells), seconds, running, len(runner.outdated()))
 
 
 def estimate(cell: Cell, results: dict[str, dict[str, Any]]) -> float | None:
     """Guess the time of a cell from those done: the same method and size, else the same method or kind."""
-    done = [(entry["cell"], float(entry["wall_clock"])) for entry in results.values()]
+    done = [(entry["cell"], seconds_of(entry)) for entry in results.values()]
     for alike in (("kind", "method", "size"), ("kind", "method"), ("kind", "size"), ("kind",)):
         times = [seconds for other, seconds in done if all(other[key] == getattr(cell, key) for key in alike)]
         if times:
             return sum(times) / len(times)
     return None
+
+
+def guess(runner: Runner, cell: Cell) -> float:
+    """Guess the time of a cell when nothing like it was measured: that of one training step, times their number.
+
+    Methods without training count as instant.
+    """
+    scale, variant = runner.data.scale, runner.experiment.variant(cell.method)
+    if not variant.is_learned:
+        return 0.0
+    check = check_method(runner.experiment, variant, scale, cell.method, min(TIMED_SIDE, scale.side), runner.device)
+    return check.step_seconds * (scale.steps if cell.kind == "train" else scale.adapt_steps.get(cell.size, 0))
+
+
+class _TimeBudget:
+    """Which cells are expected to end in time; all of them without a limit in seconds."""
+
+    def __init__(self, runner: Runner, seconds: float | None) -> None:
+        self.runner, self.seconds = runner, seconds
+        self.start = time.monotonic()
+        self.guesses: dict[str, float] = {}
+
+    def fitting(self, cells: list[Cell]) -> list[Cell]:
+        """Return the cells that would end in time if they were started now."""
+        if self.seconds is None:
+            return list(cells)
+        left = self.seconds - (time.monotonic() - self.start)
+        results = read_cells(self.runner.cells_folder)
+        return [cell for cell in cells if left > 0 and self._expected(cell, results) <= left]
+
+    def _expected(self, cell: Cell, results: dict[str, dict[str, Any]]) -> float:
+        measured = estimate(cell, results)
+        if measured is not None:
+            return measured
+        if cell.key not in self.guesses:
+            self.guesses[cell.key] = guess(self.runner, cell)
+        return self.guesses[cell.key]
 
 
 def run_all(
@@ -92,7 +134,7 @@ def run_all(
     report
         Called when a cell begins or ends.
     """
-    start = time.monotonic()
+    budget = _TimeBudget(runner, seconds)
     running: dict[str, tuple[Cell, subprocess.Popen[bytes]]] = {}
     failed: dict[str, Cell] = {}
 
@@ -110,9 +152,7 @@ def run_all(
                     tell()
             waiting = [cell for cell in pending(runner, methods) if cell.key not in running and cell.key not in failed]
             ready = [cell for cell in waiting if _is_ready(runner, cell)]
-            results = read_cells(runner.cells_folder)
-            left = None if seconds is None else seconds - (time.monotonic() - start)
-            fitting = [cell for cell in ready if left is None or (left > 0 and (estimate(cell, results) or 0) <= left)]
+            fitting = budget.fitting(ready)
             while fitting and len(running) < jobs:
                 cell = fitting.pop(0)
                 environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -29,16 +29,27 @@ class Entry:
         Per draw and slice, ``(draws, slices)``.
     subjects
         The subject of each slice.
+    drawn
+        Which draws of the target slices these are.
+    n
+        How many slices were learned from; None where the cell does not say.
     """
 
     psnr: np.ndarray[Any, np.dtype[np.float64]]
     ssim: np.ndarray[Any, np.dtype[np.float64]]
     subjects: tuple[str, ...]
+    drawn: tuple[int, ...]
+    n: int | None = None
 
     @property
     def draws(self) -> int:
         """How many draws there are."""
         return len(self.psnr)
+
+    def mean_over(self, draws: Sequence[int], score: Score) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the score of each slice, the mean over some of the draws."""
+        values: np.ndarray[Any, np.dtype[np.float64]] = getattr(self, score)
+        return values[[self.drawn.index(draw) for draw in draws]].mean(0)
 
     def text(self) -> str:
         """Return the means, with the standard deviation over the draws where there are several."""
@@ -63,23 +74,33 @@ def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
         cell = result["cell"]
         for domain, scores in result["results"].items():
             size = cell["size"] if cell["kind"] == "adapt" else SOURCE
-            found.setdefault((cell["method"], domain, size), []).append(scores)
+            found.setdefault((cell["method"], domain, size), []).append(scores | {"draw": cell["draw"]})
     return {
         key: Entry(
             np.array([scores["psnr"] for scores in draws]),
             np.array([scores["ssim"] for scores in draws]),
             tuple(draws[0]["subjects"]),
+            tuple(scores["draw"] for scores in draws),
+            draws[0].get("n"),
         )
         for key, draws in found.items()
     }
 
 
 def difference(entries: dict[Key, Entry], first: Key, second: Key, score: Score = "psnr") -> PairedDifference | None:
-    """Compare two entries slice by slice, draws averaged; None where one is missing."""
+    """Compare two entries slice by slice, draws averaged; None where one is missing.
+
+    With as many target slices both count by the draws that they have in common: they have learned from the same slices.
+    """
     if first not in entries or second not in entries:
         return None
     a, b = entries[first], entries[second]
-    return paired_difference(getattr(a, score).mean(0), getattr(b, score).mean(0), a.subjects)
+    ours, theirs = a.drawn, b.drawn
+    if first[-1] == second[-1]:
+        ours = theirs = tuple(draw for draw in a.drawn if draw in b.drawn)
+    if not ours:
+        return None
+    return paired_difference(a.mean_over(ours, score), b.mean_over(theirs, score), a.subjects)
 
 
 def rows_of(
@@ -108,7 +129,7 @@ def rows_of(
         for size in (UNADAPTED_SIZE, *sizes, *([PAPER] if _is_in_the_paper(experiment, target.name) else []))
     ]
     columns = [column for column in columns if not domains or column[0] in domains]
-    rows = [["method", *(_heading(*column) for column in columns)]]
+    rows = [["method", *(_heading(*column, entries) for column in columns)]]
     for variant in experiment.variants:
         row = [titles[variant.name]]
         for domain, size in columns:
@@ -122,16 +143,87 @@ def rows_of(
     return rows
 
 
+RECORD = (
+    "method",
+    "domain",
+    "role",
+    "slices",
+    "learned_from",
+    "draws",
+    "tested",
+    "subjects",
+    "psnr",
+    "psnr_std",
+    "ssim",
+    "ssim_std",
+    "psnr_difference",
+    "low",
+    "high",
+)
+"""The columns of `records_of`."""
+
+
+def records_of(
+    experiment: Experiment, cells: dict[str, dict[str, Any]], domains: Sequence[str] = ()
+) -> list[list[str]]:
+    """Return the scores as data: a row per method, domain and number of target slices, below a row of headings.
+
+    Standard deviations are over the draws of the target slices; the difference is that in PSNR from ours, slice by
+    slice, with its interval. What does not exist is empty. A method without training has one row for each domain.
+    """
+    for name in domains:
+        experiment.domain(name)
+    entries, titles = collect(cells), variant_titles(experiment)
+    sources = {entry.name for entry in experiment.sources}
+    rows = [list(RECORD)]
+    for variant in experiment.variants:
+        for (method, domain, size), entry in sorted(entries.items()):
+            if method != variant.name or (domains and domain not in domains):
+                continue
+            found = None
+            if method != experiment.reference:
+                found = difference(entries, (method, domain, size), (experiment.reference, domain, size))
+            psnr, ssim = entry.psnr.mean(1), entry.ssim.mean(1)
+            spread = [f"{score.std(ddof=1):.4f}" if entry.draws > 1 else "" for score in (psnr, ssim)]
+            rows.append(
+                [
+                    titles[method],
+                    domain,
+                    "source" if domain in sources else "target",
+                    str(size) if size >= UNADAPTED_SIZE else "",
+                    "" if entry.n is None else str(entry.n),
+                    str(entry.draws) if size > UNADAPTED_SIZE else "",
+                    str(len(entry.subjects)),
+                    str(len(set(entry.subjects))),
+                    f"{psnr.mean():.4f}",
+                    spread[0],
+                    f"{ssim.mean():.4f}",
+                    spread[1],
+                    *(["", "", ""] if found is None else [f"{v:.4f}" for v in (found.mean, found.low, found.high)]),
+                ]
+            )
+    return rows
+
+
 def _is_in_the_paper(experiment: Experiment, domain: str) -> bool:
     return any(domain in printed for printed in experiment.paper.values())
 
 
-def _heading(domain: str, size: int) -> str:
+def _heading(domain: str, size: int, entries: dict[Key, Entry]) -> str:
     if size == SOURCE:
         return f"{domain} (source)"
     if size == PAPER:
         return f"{domain}, the paper"
-    return f"{domain}, as trained" if size == UNADAPTED_SIZE else f"{domain}, {size} slices"
+    if size == UNADAPTED_SIZE:
+        return f"{domain}, as trained"
+    return f"{domain}, {slices_in_words(domain, size, entries)}"
+
+
+def slices_in_words(domain: str, size: int, entries: dict[Key, Entry]) -> str:
+    """Say how many target slices were learned from: where there are fewer than asked for, it is all of them."""
+    found = {entry.n for (_, name, other), entry in entries.items() if (name, other) == (domain, size)} - {None}
+    fewer = [n for n in found if n is not None and n < size]
+    return f"all {fewer[0]} slices" if fewer else f"{size} slices"
 
 
 def _against(entries: dict[Key, Entry], experiment: Experiment, key: Key, size: int) -> str:

@@ -29,7 +29,7 @@ class Standing:
     best_other
         The variant that is best among the others.
     difference
-        The reference minus that one, slice by slice, draws averaged.
+        The reference minus that one, slice by slice; with as many slices, over the draws that both have.
     """
 
     target: str
@@ -80,16 +80,17 @@ def _standing(
     experiment: Experiment, entries: dict[Key, Entry], target: str, score: Score, pair: tuple[int, int]
 ) -> Standing | None:
     size, other_size = pair
+    ours = (experiment.reference, target, size)
     others = {
-        variant.name: entries[variant.name, target, other_size]
+        variant.name: difference(entries, ours, (variant.name, target, other_size), score)
         for variant in experiment.variants
-        if variant.name != experiment.reference and (variant.name, target, other_size) in entries
+        if variant.name != experiment.reference
     }
-    if not others:
+    found = {name: other for name, other in others.items() if other is not None}
+    if not found:
         return None
-    best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
-    found = difference(entries, (experiment.reference, target, size), (best, target, other_size), score)
-    return None if found is None else Standing(target, score, size, other_size, best, found)
+    best = min(found, key=lambda name: found[name].mean)
+    return Standing(target, score, size, other_size, best, found[best])
 
 
 def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:

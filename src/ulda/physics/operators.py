@@ -100,6 +100,8 @@ class Physics(ABC):
         return measured - y
 
     def _masked(self, kspace: Tensor) -> Tensor:
+        if self._sampled.device != kspace.device:
+            self._sampled = self._sampled.to(kspace.device)
         return kspace * self._sampled
 
     def _check(self, tensor: Tensor, what: str) -> Tensor:

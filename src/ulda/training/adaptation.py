@@ -57,7 +57,8 @@ class Outcome(ABC):
         where = f"on validation ({n_slices} slices of {n_subjects} subjects)"
         if gain > 0:
             return f"adaptation helped {where} by {gain:.2f} dB: PSNR {before:.2f} -> {after:.2f}"
-        return f"adaptation did not help {where}: PSNR stays {before:.2f}, and the {self.made} is the un-adapted start"
+        kept = f"PSNR stays {before:.2f}, and the {self.made} is the un-adapted start"
+        return f"adaptation did not clearly help {where}: {kept}"
 
     @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -120,7 +121,8 @@ def adapt(
     """Train an adapter for a domain; the base stays as it is.
 
     It learns from slices of the train split and is judged on the val split, or on subjects held out where there is
-    none. The un-adapted start is judged, too, and the best parameters win: on validation the result is never worse.
+    none. The un-adapted start is judged, too, and stays where nothing is clearly better: on validation the result is
+    never worse.
 
     Parameters
     ----------

@@ -1,14 +1,64 @@
-"""Artificial undersampling: more training problems from the same few slices."""
+"""More training problems from the same few slices: other masks, and slices that are turned, scaled and sheared."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics import Mask
 
 KEPT_CENTER = 0.75
 """The fraction of the calibration lines that a further-undersampled mask keeps."""
+
+MOST_TURNED, MOST_SCALED, MOST_SHEARED = 15.0, 0.15, 0.1
+"""How far `warped` goes: degrees, the logarithm of the scale, and pixels to the side per pixel."""
+
+
+def warped(images: Tensor, share: float, seed: int) -> Tensor:
+    """Turn, scale and shear some of complex slices ``(n, H, W)``, each by chance; their peaks are at 1 then.
+
+    They stay slices of their kind, but few slices are not learned by heart any more. What comes in from outside of the
+    field of view is zero.
+
+    Parameters
+    ----------
+    images
+        The slices.
+    share
+        The probability of each slice to be warped; the others stay as they are.
+    seed
+        Seed of the chance.
+
+    Examples
+    --------
+    >>> image = torch.zeros(1, 16, 16, dtype=torch.complex64)
+    >>> image[0, 4:12, 6:10] = 1j
+    >>> other = warped(image, 1.0, seed=1)
+    >>> other.shape == image.shape, bool((other - image).abs().max() > 0.1), round(other.abs().max().item(), 3)
+    (True, True, 1.0)
+    >>> torch.equal(warped(image, 0.0, seed=1), image)
+    True
+    """
+    n = len(images)
+    generator = torch.Generator().manual_seed(seed)
+    is_warped = torch.rand(n, generator=generator) < share
+    chance = 2 * torch.rand(3, n, generator=generator) - 1
+    turned, scale, sheared = chance[0] * math.radians(MOST_TURNED), (chance[1] * MOST_SCALED).exp(), chance[2]
+    across = torch.stack([turned.cos() * scale, -turned.sin() * scale + sheared * MOST_SHEARED], 1)
+    down = torch.stack([turned.sin() * scale, turned.cos() * scale], 1)
+    # rows that say where in the slice, in halves of its sides, each pixel is taken from; nothing is shifted
+    places = F.pad(torch.stack([across, down], 1), (0, 1)).to(images.real)
+    parts = torch.view_as_real(images).movedim(-1, 1)
+    grid = F.affine_grid(places, list(parts.shape), align_corners=False)
+    found = F.grid_sample(parts, grid, mode="bicubic", align_corners=False).movedim(1, -1)
+    others = torch.view_as_complex(found.contiguous())
+    others = others / others.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(others.real.dtype).tiny)
+    return torch.where(is_warped.to(images.device)[:, None, None], others, images)
 
 
 def artificial_masks(mask: Mask, seed: int = 0) -> tuple[Mask, Mask]:

@@ -45,10 +45,18 @@ def load_checkpoint(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 parameter.copy_(tensors[f"parameter/{name}"])
-                moments = {m: tensors[f"{m}/{name}"] for m in _MOMENTS if f"{m}/{name}" in tensors}
+                # the optimiser counts its steps on the CPU
+                moments = {
+                    moment: tensors[f"{moment}/{name}"].to("cpu" if moment == "step" else parameter.device)
+                    for moment in _MOMENTS
+                    if f"{moment}/{name}" in tensors
+                }
                 if moments:
                     optimiser.state[parameter] = moments
     except (KeyError, RuntimeError) as error:
         raise UldaError(f"the checkpoint {path.name} belongs to another model; remove it to start anew") from error
-    extra = {name.removeprefix("extra/"): value for name, value in tensors.items() if name.startswith("extra/")}
+    device = next(module.parameters()).device
+    extra = {
+        name.removeprefix("extra/"): value.to(device) for name, value in tensors.items() if name.startswith("extra/")
+    }
     return facts, extra

@@ -23,6 +23,7 @@ from ulda.evaluation.metrics import psnr, ssim
 from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Reconstruction
 from ulda.solvers.certificate import fingerprint
+from ulda.training.augmentation import warped
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.history import Best, Progress, Report, copied, has_stalled, mean_psnr, put, write_log
 from ulda.training.interrupt import deferred_interrupt
@@ -58,11 +59,23 @@ class Task:
     axis: int = -2
     validation_mask: Mask | None = None
 
+    def to(self, device: str | torch.device) -> Task:
+        """Return the task with its slices on a device."""
+        return replace(self, images=self.images.to(device), validation=self.validation.to(device))
+
+    def images_of(self, batch: Batch) -> Tensor:
+        """Return the slices of a batch, turned, scaled and sheared where it says so."""
+        images = self.images[list(batch.index)]
+        return warped(images, batch.warp, batch.warp_seed) if batch.warp else images
+
 
 Loss = Callable[[Any, Task, "Batch", Settings, int], tuple[Tensor, Tensor]]
 """Of a model, a task, a batch, the settings and the step: the loss, and the images without gradient."""
 
 VALIDATION_BATCH = 8
+
+_SEEDS = 1 << 31
+"""How many seeds the warp of a batch is drawn from."""
 
 
 def fit(
@@ -242,18 +255,28 @@ class _Run:
         self.is_whole = True
 
     def look_back(self, tasks: Sequence[Task], best: Best, shares: Sequence[float]) -> None:
-        """Let the end and shares of the way to it compete; the last row of the log is that of one that wins."""
+        """Let the end and shares of the way to it compete; the last row of the log is that of one that wins.
+
+        Only what is clearly better than the start competes with it: few slices judge, and their mean is noise, too.
+        """
         if not shares or not any(len(task.validation) for task in tasks):
             return
         end = copied(self.learning)
-        self.history[-1] = replace(self.history[-1], competes=True)
-        if self.history[-1].validation:
-            best.observe(mean_psnr(self.history[-1]), end)
-        for share in shares:
+        put(best.start, self.learning)
+        before = scores_of(self.model, tasks)
+        for share in (1.0, *shares):
             put({name: best.start[name].lerp(value, share) for name, value in end.items()}, self.learning)
-            row = replace(self.history[-1], validation=validate(self.model, tasks), share=share)
-            if mean_psnr(row) > best.score:
+            after = scores_of(self.model, tasks)
+            row = replace(
+                self.history[-1],
+                validation=means_of(after),
+                share=share,
+                competes=is_clearly_better(after, before),
+            )
+            wins = row.competes and mean_psnr(row) > best.score
+            if wins:
                 best.observe(mean_psnr(row), self.learning)
+            if wins or share == 1:
                 self.history[-1] = row
         put(end, self.learning)
         self._write_log()
@@ -262,7 +285,10 @@ class _Run:
         if self.folder is None:
             return
         history = [vars(row) for row in self.history]
-        chains = {number: [batch.task, batch.index, batch.mask] for number, batch in self.chains.items()}
+        chains = {
+            number: [batch.task, batch.index, batch.mask, batch.warp, batch.warp_seed]
+            for number, batch in self.chains.items()
+        }
         facts = {
             "step": self.step,
             "settings": self.settings.model_dump(mode="json"),
@@ -301,8 +327,11 @@ class _Run:
             self.best.score = facts["best"]
             self.best.parameters = _below("best/", extra)
         self.mean = _below("mean/", extra)
-        for number, (task, index, mask) in facts["chains"].items():
-            self.chains[int(number)] = Batch(task, tuple(index), mask, extra[f"chain/{number}"])
+        for number, (task, index, mask, *warp) in facts["chains"].items():
+            start = extra[f"chain/{number}"]
+            # checkpoints of before slices could be warped have nothing there
+            options = dict(zip(("warp", "warp_seed"), warp, strict=False))
+            self.chains[int(number)] = Batch(task, tuple(index), mask, start, **options)
         # the run that was killed may have written rows after its last checkpoint
         self._write_log()
 
@@ -348,6 +377,8 @@ class Batch:
         Whether a later step may go on where this one ends.
     is_common
         Whether the mean of the adapters and step sizes of the sources is used, instead of those of the domain.
+    warp, warp_seed
+        The share of its slices that are turned, scaled and sheared, and the seed of that.
     """
 
     task: int
@@ -357,6 +388,8 @@ class Batch:
     rollout: int = 0
     is_kept: bool = True
     is_common: bool = False
+    warp: float = 0.0
+    warp_seed: int = 0
 
 
 def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int, Batch]) -> Batch:
@@ -371,7 +404,8 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     fresh = settings.fresh_of.get(tasks[number].domain, settings.fresh)
     is_fresh = bool(torch.rand(1, generator=generator) < fresh)
     is_common = bool(torch.rand(1, generator=generator) < settings.common)
-    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common)
+    warp_seed = int(torch.randint(_SEEDS, (1,), generator=generator))
+    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=settings.warp, warp_seed=warp_seed)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
     if chain is None or not persists:
@@ -384,7 +418,7 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
 def step_loss(model: ULDA, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
     """Return the loss of one batch and the images its last phase reached, ``(n, H, W)``, without gradient."""
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
-    images = task.images[list(batch.index)]
+    images = task.images_of(batch)
     y, _, peak = normalise_measurement(physics.A(images), physics)
     is_continued = batch.start is not None
     is_common = batch.is_common and model.has_common_start and task.domain in model.sources
@@ -415,9 +449,39 @@ def is_tested(settings: Settings, step: int) -> bool:
     return settings.descent == "acceptance" and step >= begins * settings.steps
 
 
-@torch.no_grad()
+ScoresOf = dict[str, dict[str, Tensor]]
+"""PSNR and SSIM of each validation slice, by domain."""
+
+
 def validate(model: nn.Module, tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
     """Return PSNR and SSIM on the validation slices, from zero-filling, with the safeguard on."""
+    return means_of(scores_of(model, tasks))
+
+
+def means_of(scores: ScoresOf) -> dict[str, dict[str, float]]:
+    """Return the means over the slices of each domain."""
+    return {domain: {name: float(values.mean()) for name, values in found.items()} for domain, found in scores.items()}
+
+
+def is_clearly_better(after: ScoresOf, before: ScoresOf) -> bool:
+    """Tell whether the mean gain in PSNR, slice by slice, is larger than its standard error; with one slice than 0.
+
+    Examples
+    --------
+    >>> before = {"knee": {"psnr": torch.tensor([30.0, 31.0, 32.0])}}
+    >>> is_clearly_better({"knee": {"psnr": torch.tensor([30.2, 31.3, 32.1])}}, before)
+    True
+    >>> is_clearly_better({"knee": {"psnr": torch.tensor([31.0, 30.2, 32.1])}}, before)
+    False
+    """
+    gain = torch.cat([after[domain]["psnr"] - scores["psnr"] for domain, scores in before.items()])
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    return float(gain.mean()) > error
+
+
+@torch.no_grad()
+def scores_of(model: nn.Module, tasks: Sequence[Task]) -> ScoresOf:
+    """Return PSNR and SSIM of each validation slice, from zero-filling, with the safeguard on."""
     found = {}
     for task in tasks:
         if len(task.validation) == 0:
@@ -427,8 +491,8 @@ def validate(model: nn.Module, tasks: Sequence[Task]) -> dict[str, dict[str, flo
         batches = [model(physics.A(part), physics, task.domain) for part in task.validation.split(VALIDATION_BATCH)]
         x = torch.cat(batches).abs()
         found[task.domain] = {
-            "psnr": float(psnr(x, reference, data_range=1.0).mean()),
-            "ssim": float(ssim(x, reference, data_range=1.0).mean()),
+            "psnr": psnr(x, reference, data_range=1.0).cpu(),
+            "ssim": ssim(x, reference, data_range=1.0).cpu(),
         }
     return found
 

@@ -30,7 +30,7 @@ def supervised_loss(
     if settings.lower_level != "unrolled":
         raise UldaError("a network without a lower level has no iterates to keep; set lower_level to unrolled")
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
-    images = task.images[list(batch.index)]
+    images = task.images_of(batch)
     x = model(physics.A(images), physics, task.domain)
     reference = images.abs() if magnitude else images
     return reconstruction_loss(x, reference, settings.ssim_weight).mean(), x.detach()

@@ -22,17 +22,19 @@ from ulda.errors import UldaError
 from ulda.evaluation.assessment import Assessment
 from ulda.evaluation.comparison import METRICS
 from ulda.evaluation.paired import counted
-from ulda.evaluation.report.content import Images, Provenance, Report, Slice
+from ulda.evaluation.report.content import Images, Provenance, Report, Slice, Traces
+from ulda.evaluation.report.images import magnitude_of
 from ulda.physics import Mask
 from ulda.solvers import Step
 from ulda.solvers.trace import BRANCHES
 
 FORMAT = "ulda-comparison"
-VERSION = 1
+VERSION = 2
 FILE_NAME = "comparison.h5"
 
-_TEXTS = ("title", "description", "convention", "judged", "traced", "verdict")
+_TEXTS = ("title", "description", "convention", "judged", "verdict")
 _NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name != "branch")
+_BRANCHES = (*BRANCHES, "")
 _DEFLATE_RATIO = 1100  # deflate makes nothing more than this much smaller
 
 
@@ -67,6 +69,7 @@ def report_of_assessment(
         name: {metric: getattr(of_method, metric).double().numpy() for metric in METRICS}
         for name, of_method in comparison.scores.items()
     }
+    traces = tuple(tuple(trace.steps(i)) for trace in assessment.traces for i in range(trace.n_samples))
     return Report(
         title=domain.name,
         description=f"{counts}, {lines}, {domain.header.kspace_origin} k-space",
@@ -75,16 +78,23 @@ def report_of_assessment(
         ),
         images={name: images.float().numpy() for name, images in comparison.reconstructions.items()},
         reference=comparison.reference.float().numpy(),
+        kspace=_measured_kspace(domain),
         phase_axis=comparison.phase_axis,
         scores=scores,
         convention=next(iter(comparison.scores.values())).convention.name,
         judged=assessment.judged,
-        traced=assessment.judged if assessment.traces else "",
-        traces=tuple(tuple(trace.steps(i)) for trace in assessment.traces for i in range(trace.n_samples)),
+        traces={assessment.judged: traces} if traces else {},
         verdict=assessment.verdict,
         notes=notes,
         provenance={**(provenance or {}), "data": data},
     )
+
+
+def _measured_kspace(domain: Domain) -> Images | None:
+    """Return the magnitude of measured k-space ``(n, H, W)``; None where it was simulated from images."""
+    if domain.header.kind != "kspace":
+        return None
+    return np.stack([magnitude_of(domain.kspace(i).numpy()) for i in range(len(domain))])
 
 
 def slice_names(domain: Domain) -> tuple[str, ...]:
@@ -104,6 +114,9 @@ def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False
         "notes": list(report.notes),
         "provenance": {heading: dict(facts) for heading, facts in report.provenance.items()},
         "phase_axis": report.phase_axis,
+        "pictured": None if report.pictured is None else list(report.pictured),
+        "traced": list(report.traces),
+        "phases": dict(report.phases),
         "masks": [mask.as_dict() for mask in masks],
         "slices": [[one.subject, one.name, masks.index(one.mask) if one.mask else None] for one in report.slices],
         "images": list(report.images),
@@ -115,13 +128,15 @@ def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False
         file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
         if report.reference is not None:
             _write_images(file, "reference", report.reference)
+        if report.kspace is not None:
+            _write_images(file, "kspace", report.kspace)
         for number, images in enumerate(report.images.values()):
             _write_images(file, f"images/{number}", images)
         for number, by_metric in enumerate(report.scores.values()):
             for metric, values in by_metric.items():
                 file[f"scores/{number}/{metric}"] = np.asarray(values, np.float64)
-        if report.traces:
-            _write_traces(file.create_group("traces"), report.traces)
+        for number, traces in enumerate(report.traces.values()):
+            _write_traces(file.create_group(f"traces/{number}"), traces)
 
 
 def load_comparison(path: str | Path) -> Report:
@@ -156,14 +171,23 @@ def _read(file: h5py.File, n_bytes: int) -> Report:
         ),
         images={name: _array(file, f"images/{i}", n_bytes).astype(np.float32) for i, name in enumerate(names)},
         reference=_array(file, "reference", n_bytes).astype(np.float32) if "reference" in file else None,
+        pictured=None if texts.get("pictured") is None else tuple(map(int, texts["pictured"])),
+        kspace=_array(file, "kspace", n_bytes).astype(np.float32) if "kspace" in file else None,
         scores={
             str(name): {
                 str(metric): _array(file, f"scores/{i}/{metric}", n_bytes).astype(np.float64) for metric in metrics
             }
             for i, (name, metrics) in enumerate(texts["scores"].items())
         },
-        traces=_read_traces(file["traces"], n_bytes) if "traces" in file else (),
+        traces=_read_all_traces(file, texts["traced"], n_bytes),
+        phases={str(name): int(n) for name, n in texts.get("phases", {}).items()},
     )
+
+
+def _read_all_traces(file: h5py.File, traced: str | list[str], n_bytes: int) -> dict[str, Traces]:
+    if isinstance(traced, str):  # of version 1, which had those of one method
+        return {traced: _read_traces(file["traces"], n_bytes)} if "traces" in file else {}
+    return {str(name): _read_traces(file[f"traces/{i}"], n_bytes) for i, name in enumerate(traced)}
 
 
 def _texts(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -177,9 +201,12 @@ def _write_images(file: h5py.File, name: str, images: Images) -> None:
     )  # fmt: skip
 
 
-def _write_traces(group: h5py.Group, traces: tuple[tuple[Step, ...], ...]) -> None:
-    """Write one table per quantity, ``(slices, iterations)``, NaN and branch -1 once a slice has stopped."""
-    longest = max(map(len, traces))
+def _write_traces(group: h5py.Group, traces: Traces) -> None:
+    """Write one table per quantity, ``(slices, iterations)``, NaN and branch -1 once a slice has stopped.
+
+    A branch that is not on record is the number after the last one.
+    """
+    longest = max(map(len, traces), default=0)
     for name in _NUMBERS:
         table = np.full((len(traces), longest), np.nan)
         for row, steps in zip(table, traces, strict=True):
@@ -187,11 +214,11 @@ def _write_traces(group: h5py.Group, traces: tuple[tuple[Step, ...], ...]) -> No
         group[name] = table
     branches = np.full((len(traces), longest), -1, np.int8)
     for row, steps in zip(branches, traces, strict=True):
-        row[: len(steps)] = [BRANCHES.index(step.branch) for step in steps]
+        row[: len(steps)] = [_BRANCHES.index(step.branch) for step in steps]
     group["branch"] = branches
 
 
-def _read_traces(group: h5py.Group, n_bytes: int) -> tuple[tuple[Step, ...], ...]:
+def _read_traces(group: h5py.Group, n_bytes: int) -> Traces:
     branches = _array(group, "branch", n_bytes)
     tables = {name: _array(group, name, n_bytes) for name in _NUMBERS}
     traces = []
@@ -200,7 +227,7 @@ def _read_traces(group: h5py.Group, n_bytes: int) -> tuple[tuple[Step, ...], ...
         for t in np.flatnonzero(row >= 0):
             numbers: dict[str, Any] = {name: float(table[i, t]) for name, table in tables.items()}
             numbers["line_search_steps"] = int(numbers["line_search_steps"])
-            steps.append(Step(branch=BRANCHES[row[t]], **numbers))
+            steps.append(Step(branch=_BRANCHES[row[t]], **numbers))
         traces.append(tuple(steps))
     return tuple(traces)
 

@@ -18,6 +18,9 @@ Images = NDArray[np.float32]
 Provenance = Mapping[str, Mapping[str, str]]
 """Texts by heading and name: commands, versions, fingerprints."""
 
+Traces = tuple[tuple[Step, ...], ...]
+"""For each slice its iterations. What is not on record is NaN, for a branch empty, for a number of steps negative."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -68,6 +71,11 @@ class Report:
         May be empty, e.g. for results that keep numbers alone.
     reference
         The same of the reference; None without one.
+    pictured
+        Which slices the images, the reference, the k-space and the traces are of; None for all. The scores are of all.
+    kspace
+        Magnitude of the k-space that the methods started from ``(n, H, W)``, in any unit; None shows the Fourier
+        transform of the reference in its place.
     phase_axis
         The axis that the masks undersample.
     scores
@@ -76,8 +84,10 @@ class Report:
         What the scores mean.
     judged
         The method whose differences from the others are shown; empty for none.
-    traced, traces
-        The method whose iterations are on record, and for each slice its iterations.
+    traces
+        By method the iterations of each slice, where they are on record.
+    phases
+        By method, how many of these iterations made its images; without an entry all of them.
     verdict, notes
         The result in one sentence, and what a reader must know about it.
     provenance
@@ -89,32 +99,45 @@ class Report:
     slices: tuple[Slice, ...]
     images: Mapping[str, Images] = field(default_factory=dict)
     reference: Images | None = None
+    pictured: tuple[int, ...] | None = None
+    kspace: Images | None = None
     phase_axis: int = -2
     scores: Mapping[str, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
     convention: str = ""
     judged: str = ""
-    traced: str = ""
-    traces: tuple[tuple[Step, ...], ...] = ()
+    traces: Mapping[str, Traces] = field(default_factory=dict)
+    phases: Mapping[str, int] = field(default_factory=dict)
     verdict: str = ""
     notes: tuple[str, ...] = ()
     provenance: Provenance = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n = len(self.slices)
+        n, shown = len(self.slices), self.shown
         if n == 0:
             raise UldaError(f"there are no slices to report on in {self.title}")
+        if not set(shown) <= set(range(n)) or len(set(shown)) < len(shown):
+            raise UldaError(f"the pictured slices of a report on {n} slices must be some of 0 to {n - 1}, each once")
         shapes = {images.shape for images in self.all_images().values()}
-        if len(shapes) > 1 or any(len(shape) != 3 or shape[0] != n for shape in shapes):
+        if self.kspace is not None:
+            shapes.add(self.kspace.shape)
+        if len(shapes) > 1 or any(len(shape) != 3 or shape[0] != len(shown) for shape in shapes):
             found = ", ".join(sorted(map(str, shapes)))
-            raise UldaError(f"the images of a report must all be ({n}, H, W), but there are {found}")
+            raise UldaError(f"the images of a report must all be ({len(shown)}, H, W), but there are {found}")
         lengths = {len(values) for by_metric in self.scores.values() for values in by_metric.values()}
-        if not lengths <= {n} or len(self.traces) not in (0, n):
-            raise UldaError(f"a report on {n} slices needs {n} scores of every method, and as many traces or none")
+        if not lengths <= {n} or not {len(traces) for traces in self.traces.values()} <= {len(shown)}:
+            raise UldaError(
+                f"a report on {n} slices needs {n} scores of every method, and for each pictured slice a trace or none"
+            )
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The slices that the images and traces are of."""
+        return tuple(range(len(self.slices))) if self.pictured is None else self.pictured
 
     @property
     def methods(self) -> tuple[str, ...]:
         """All methods with images or scores, in their order."""
-        return tuple(dict.fromkeys([*self.images, *self.scores]))
+        return tuple(dict.fromkeys([*self.scores, *self.images]))
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

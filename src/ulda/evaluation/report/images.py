@@ -11,6 +11,7 @@ import base64
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from ulda.evaluation.report.content import Images, Report
 BUDGET = 28_000_000
 """How many bytes of a page its images may take, in base64."""
 
-JPEG_QUALITIES = (95, 90, 85, 75, 60, 45, 30)
+JPEG_QUALITIES = (95, 92, 89, 86, 83, 80, 75, 70, 60, 45, 30)
 CHANNELS = (1, 0, 2)
 """Which colour holds the first, second and third plane of a tile; green is what the others are stored relative to."""
 
@@ -71,9 +72,10 @@ def encode_report(report: Report, budget: int = BUDGET) -> Pictures:
     grey = [to_grey(stack) for stack in images.values()]
 
     def planes(index: int) -> Planes:
-        return np.stack([*(stack[index] for stack in grey), kspace_picture(spectra[index])])
+        kspace = kspace_picture(spectra[index]) if report.kspace is None else spectrum_picture(report.kspace[index])
+        return np.stack([*(stack[index] for stack in grey), kspace])
 
-    return encode(len(report.slices), planes, budget, "the slice" if report.reference is None else "the reference")
+    return encode(len(report.shown), planes, budget, "the slice" if report.reference is None else "the reference")
 
 
 def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET, whose_peak: str = "the reference") -> Pictures:
@@ -94,13 +96,15 @@ def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET, whose_peak:
     n_planes = len(planes(0))
     chosen = [planes(i) for i in sample]
     allowed = 0.97 * budget * len(sample) / n_slices
-    if sum(len(_webp(one)) for one in chosen) <= allowed:
-        slices = tuple(_webp(planes(i)) for i in range(n_slices))
+    if sum(len(_webp(one)) for one in chosen) <= allowed and _fits(
+        slices := tuple(_webp(planes(i)) for i in range(n_slices)), budget
+    ):
         exact = f"The images have 256 grey levels from 0 to the peak of {whose_peak}, stored without further loss."
         return Pictures(slices, "image/webp", True, n_planes, exact)
     for quality in JPEG_QUALITIES:
-        if sum(len(_jpeg(one, quality)) for one in chosen) <= allowed:
-            slices = tuple(_jpeg(planes(i), quality) for i in range(n_slices))
+        if sum(len(_jpeg(one, quality)) for one in chosen) <= allowed and _fits(
+            slices := tuple(_jpeg(planes(i), quality) for i in range(n_slices)), budget
+        ):
             wrong = max(_largest_error(one, slices[i]) for i, one in zip(sample, chosen, strict=True))
             lossy = (
                 f"The images are JPEG of quality {quality}, to keep the file small: of 256 grey levels from 0 to the "
@@ -113,14 +117,36 @@ def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET, whose_peak:
     )
 
 
+def _fits(slices: tuple[str, ...], budget: int) -> bool:
+    """Tell whether all slices are as small as those foretold."""
+    return sum(map(len, slices)) <= budget
+
+
 def to_grey(images: Images) -> Planes:
     """Return 256 grey levels of images from 0 to 1; what is outside of that is cut off, NaN is black."""
     return np.round(WHITE * np.clip(np.nan_to_num(images, nan=0.0, posinf=1.0), 0, 1)).astype(np.uint8)
 
 
 def kspace_picture(image: NDArray[np.float32]) -> Planes:
-    """Return the magnitude of the k-space of one image ``(H, W)``, the largest value white, logarithmic."""
-    spectrum = np.abs(np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(np.nan_to_num(image)))))
+    """Return the k-space of one image ``(H, W)`` as `spectrum_picture` shows it."""
+    return spectrum_picture(np.abs(np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(np.nan_to_num(image))))))
+
+
+def magnitude_of(kspace: NDArray[np.complexfloating[Any, Any]]) -> Images:
+    """Return the magnitude of k-space ``(H, W)``, or of ``(coils, H, W)`` the root of the sum of squares.
+
+    Examples
+    --------
+    >>> magnitude_of(np.array([[[3.0j]], [[4.0]]])).tolist()
+    [[5.0]]
+    """
+    squares: Images = np.abs(kspace).astype(np.float32) ** 2
+    return np.sqrt(squares.sum(0) if kspace.ndim == 3 else squares)
+
+
+def spectrum_picture(magnitude: NDArray[np.floating[Any]]) -> Planes:
+    """Return the magnitude of k-space ``(H, W)`` as grey levels, the largest value white, logarithmic."""
+    spectrum = np.nan_to_num(magnitude, posinf=0.0)
     peak = float(spectrum.max()) or 1.0
     decibels = 20 * np.log10(np.maximum(spectrum / peak, 10 ** (-KSPACE_RANGE / 20)))
     steps = np.round((1 + decibels / KSPACE_RANGE) * (_KSPACE_LEVELS - 1))
@@ -134,7 +160,7 @@ def error_scale(report: Report) -> float:
     """
     if report.reference is None or not report.images:
         return 1.0
-    step = max(1, len(report.slices) // _SAMPLE)
+    step = max(1, len(report.reference) // _SAMPLE)
     reference = report.reference[::step]
     errors = (np.abs(images[::step] - reference) for images in report.images.values())
     largest = max(float(np.percentile(np.nan_to_num(error, posinf=1.0), 99)) for error in errors)

@@ -21,6 +21,7 @@ from ulda.evaluation.paired import PairedDifference
 from ulda.evaluation.report.colours import error_colours
 from ulda.evaluation.report.content import Metric, Report
 from ulda.evaluation.report.images import BUDGET, CHANNELS, KSPACE_RANGE, encode_report, error_scale
+from ulda.solvers import Step
 from ulda.solvers.trace import BRANCHES
 
 SCRIPTS = ("state.js", "images.js", "view.js", "table.js", "certificate.js", "page.js")
@@ -52,10 +53,10 @@ def write_report(reports: Sequence[Report], path: str | Path, *, budget: int = B
 def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
     """Return the page as text."""
     style, script = _template_text("report.css"), _script()
-    n_images = sum(_n_planes(report) * len(report.slices) * report.n_pixels for report in reports)
+    n_values = [_n_planes(report) * len(report.shown) * report.n_pixels for report in reports]
     data, shown = [], []
-    for report in reports:
-        share = _n_planes(report) * len(report.slices) * report.n_pixels / max(1, n_images)
+    for report, n in zip(reports, n_values, strict=True):
+        share = n / max(1, sum(n_values))
         data.append(_data(report, int(share * budget)))
         shown.append(_shown(report, data[-1]["precision"]))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -119,12 +120,14 @@ def _data(report: Report, budget: int) -> dict[str, Any]:
         # the method that each plane shows; null is the reference
         "planes": [report.methods.index(name) if name else None for name in images],
         "size": [height, width],
-        "pictures": list(pictures.slices) if pictures else [],
+        # null for a slice without a picture
+        "pictures": _by_slice(report, pictures.slices) if pictures else [],
         "mime": pictures.mime if pictures else "",
         "channels": list(CHANNELS) if pictures and pictures.packed else None,
         "precision": pictures.precision if pictures else "",
         "errorScale": error_scale(report),
         "kspaceRange": KSPACE_RANGE,
+        "hasKspace": report.kspace is not None,
         "metrics": [
             {"key": m.key, "label": m.label, "digits": m.digits, "higher": m.higher_is_better} for m in report.metrics
         ],
@@ -132,19 +135,47 @@ def _data(report: Report, budget: int) -> dict[str, Any]:
             {key: [_number(value) for value in values] for key, values in report.scores.get(name, {}).items()}
             for name in report.methods
         ],
-        "traced": report.traced,
         "traces": [
-            [
-                [
-                    *(_number(value, _TRACE_DIGITS) for value in (step.eps, step.phi_before, step.phi)),
-                    *(_number(value, _TRACE_DIGITS) for value in (step.grad_norm_before, step.grad_norm)),
-                    *(BRANCHES.index(step.branch), step.line_search_steps, int(step.phi <= step.phi_before)),
-                ]
-                for step in steps
-            ]
-            for steps in report.traces
+            {
+                "method": name,
+                "phases": report.phases.get(name),
+                "slices": _by_slice(report, [_iterations(steps, report.n_pixels) for steps in traces]),
+            }
+            for name, traces in report.traces.items()
         ],
     }
+
+
+def _by_slice(report: Report, values: Sequence[Any]) -> list[Any]:
+    """Return the values of the pictured slices in a list of all slices, None for the others."""
+    found: list[Any] = [None] * len(report.slices)
+    for index, value in zip(report.shown, values, strict=True):
+        found[index] = value
+    return found
+
+
+def _iterations(steps: Sequence[Step], n_pixels: int) -> list[list[Any]]:
+    """Return the numbers of each iteration; the branch is None where it is not on record."""
+    return [
+        [
+            *(_number(value, _TRACE_DIGITS) for value in (step.eps, step.phi_before, step.phi)),
+            *(_number(value, _TRACE_DIGITS) for value in (step.grad_norm_before, step.grad_norm)),
+            BRANCHES.index(step.branch) if step.branch else None,
+            *(step.line_search_steps, int(_descended(step, steps[t - 1] if t else None, n_pixels))),
+        ]
+        for t, step in enumerate(steps)
+    ]
+
+
+def _descended(step: Step, last: Step | None, n_pixels: int) -> bool:
+    """Tell whether an iteration did not raise the objective.
+
+    Where the objective before it is not on record with its smoothing, both count with their bound, ``phi`` plus half of
+    ``eps`` per pixel, which no change of the smoothing raises.
+    """
+    if last is None or not math.isnan(step.phi_before):
+        return step.phi <= step.phi_before
+    return step.phi + n_pixels / 2 * step.eps <= last.phi + n_pixels / 2 * last.eps
 
 
 def _number(value: float, digits: int = 9) -> float | str | None:

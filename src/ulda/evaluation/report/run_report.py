@@ -16,6 +16,7 @@ from ulda.evaluation.comparison import METRICS
 from ulda.evaluation.metrics import PER_SLICE, evaluate
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice
+from ulda.evaluation.report.images import magnitude_of
 from ulda.solvers import Run, Step, load_runs
 from ulda.solvers.certificate import digest
 from ulda.solvers.record import FORMAT as RUN_FORMAT
@@ -40,6 +41,7 @@ def report_of_run(path: str | Path, reference: Images | None = None) -> Report:
     path = Path(path)
     slices: list[Slice] = []
     found: dict[str, list[Images]] = {ZERO_FILLING: [], RECONSTRUCTION: []}
+    kspace: list[Images] = []
     traces: list[tuple[Step, ...]] = []
     certificates: list[dict[str, Any]] = []
     axis = -2
@@ -47,6 +49,7 @@ def report_of_run(path: str | Path, reference: Images | None = None) -> Report:
         zero_filled, reconstruction = _images(run)
         found[ZERO_FILLING].append(zero_filled)
         found[RECONSTRUCTION].append(reconstruction)
+        kspace += [magnitude_of(one) for one in run.y.numpy()]
         slices += [Slice("", f"slice {len(slices) + i}", run.physics.mask) for i in range(len(reconstruction))]
         traces += _traces(run.certificate, path.name)
         certificates.append(run.certificate)
@@ -70,12 +73,12 @@ def report_of_run(path: str | Path, reference: Images | None = None) -> Report:
         slices=tuple(slices),
         images=images,
         reference=normalised,
+        kspace=np.stack(kspace),
         phase_axis=axis,
         scores={} if normalised is None else _scores(images, normalised),
         convention="" if normalised is None else PER_SLICE.name,
         judged="" if normalised is None else RECONSTRUCTION,
-        traced=RECONSTRUCTION,
-        traces=tuple(traces),
+        traces={RECONSTRUCTION: tuple(traces)},
         verdict=f"according to the certificate, {'every' if descended else 'NOT every'} one of {n_steps} phases "
         "descended the objective",
         notes=(f"the certificate was read, not replayed; `ulda verify {path.name}` replays it",),

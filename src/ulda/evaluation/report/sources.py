@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -14,9 +13,6 @@ from ulda.evaluation.report.comparison_file import FILE_NAME, FORMAT, load_compa
 from ulda.evaluation.report.content import Images, Report
 from ulda.evaluation.report.run_report import RUN_FORMAT, report_of_run
 from ulda.solvers.outputs import run_file
-
-FOLDERS: dict[str, Callable[[Path], Report]] = {FILE_NAME: load_comparison}
-"""The sources that are folders: by the file that tells them, the function that reads that file."""
 
 
 def read_report(source: str | Path, reference: str | Path | None = None) -> Report:
@@ -30,30 +26,33 @@ def read_report(source: str | Path, reference: str | Path | None = None) -> Repo
         Fully sampled data to compare an output of `ulda reconstruct` with, slice by slice.
     """
     source = Path(source)
-    if source.is_dir():
-        for name, read in FOLDERS.items():
-            if (source / name).is_file():
-                _refuse(reference, source)
-                return read(source / name)
-        raise UldaError(
-            f"the folder {source} holds no {' or '.join(FOLDERS)}; "
-            "`ulda evaluate DATA --out FOLDER` and `ulda demo` write one"
-        )
-    path = run_file(source) if image_suffix(source) else source
-    kind = _format(path)
-    if kind == FORMAT:
-        _refuse(reference, source)
-        return load_comparison(path)
-    if kind == RUN_FORMAT:
-        return report_of_run(path, None if reference is None else _magnitudes(reference))
-    raise UldaError(
-        f"{source.name} is neither a {FILE_NAME} nor an output of `ulda reconstruct` with its run file beside it"
-    )
-
-
-def _refuse(reference: str | Path | None, source: Path) -> None:
-    if reference is not None:
+    kind = _kind(source)
+    if kind != RUN_FORMAT and reference is not None:
         raise UldaError(f"{source.name} has its own reference; --reference is for an output of `ulda reconstruct`")
+    if kind == FORMAT:
+        return load_comparison(source / FILE_NAME if source.is_dir() else source)
+    return report_of_run(_run_file(source), None if reference is None else _magnitudes(reference))
+
+
+def _kind(source: Path) -> str:
+    """Return what a source is: a comparison or a run."""
+    if source.is_dir():
+        if (source / FILE_NAME).is_file():
+            return FORMAT
+        raise UldaError(
+            f"the folder {source} holds no {FILE_NAME} and no cells; `ulda evaluate DATA --out FOLDER` and "
+            "`ulda demo` write the one, `ulda experiment run` the other"
+        )
+    kind = _format(_run_file(source))
+    if kind not in (FORMAT, RUN_FORMAT):
+        raise UldaError(
+            f"{source.name} is neither a {FILE_NAME} nor an output of `ulda reconstruct` with its run file beside it"
+        )
+    return kind
+
+
+def _run_file(source: Path) -> Path:
+    return run_file(source) if image_suffix(source) else source
 
 
 def _format(path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ulda.experiments.cells import Cell
-from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words, size_words
+from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
 from ulda.experiments.figures.style import add_legend, literal, new_figure, panels
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _panels(results: Results) -> list[tuple[str, str, Measured]]:
             cells = {name: results.cells_of(name, target, size) for name in results.methods}
             by_method = _measured(cells, target)
             if by_method:
-                found.append((f"{target}, {size_words(size)}", target, by_method))
+                found.append((f"{target}, {results.size_words(target, size)}", target, by_method))
                 break
     return [panel for panel in found if panel[2]]
 

@@ -8,11 +8,14 @@ import numpy as np
 
 from ulda.evaluation.paired import counted
 from ulda.experiments.examples import Examples
-from ulda.experiments.figures.results import NothingToDrawError, Results, size_words
-from ulda.experiments.figures.style import COLOURS, DASHES, add_legend, literal, new_figure, panels
+from ulda.experiments.figures.results import NothingToDrawError, Results
+from ulda.experiments.figures.style import COLOURS, DASHES, add_legend, literal, log_axis, new_figure, panels
+from ulda.solvers.trace import LINE_SEARCH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_ROW = 0.03  # of the height of a panel: a row of ticks
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -36,13 +39,15 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
     n_pixels = examples.reference[0].size
     n_subjects = len({subjects[i] for i in examples.indices})
     title = results.titles[results.experiment.reference]
+    searched = examples.trace["branch"] == LINE_SEARCH if "branch" in examples.trace else None
     figure = new_figure(
         7.0,
         3.5,
-        f"{title} along its iterations: {target}, {size_words(size)}",
+        f"{title} along its iterations: {target}, {results.size_words(target, size)}",
         f"{counted(len(examples.indices), 'example slice')} of {counted(n_subjects, 'subject')}; "
         f"iteration 0 is zero-filling, the dotted line T = {examples.phases}\n"
-        f"φ: objective with smoothing ε, N = {n_pixels} pixels; the acceptance test lets no step raise φ + N ε / 2",
+        f"φ: objective with smoothing ε, N = {n_pixels} pixels; the acceptance test lets no step raise φ + N ε / 2\n"
+        + ("" if searched is None else "ticks above the gradients: the line search stepped, the proposal was refused"),
     )
     ((left, right),) = panels(figure, 1, 2)
     # phi alone jumps where its smoothing changes
@@ -51,9 +56,15 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
         look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
         label = literal(f"slice {index}, subject {subjects[index]}")
         iterations = np.arange(len(bounded))
-        left.semilogy(iterations, bounded[:, number], label=label, **look)
-        right.semilogy(iterations, examples.trace["grad_norm"][:, number], label=label, **look)
-    for ax in (left, right):
+        left.plot(iterations, bounded[:, number], label=label, **look)
+        right.plot(iterations, examples.trace["grad_norm"][:, number], label=label, **look)
+        if searched is not None:
+            # a row of ticks for each slice, from the upper edge of the panel on
+            height = 1.0 - _ROW * np.array([number, number + 0.8])
+            for at in iterations[searched[:, number]]:
+                right.plot([at, at], height, color=look["color"], linewidth=0.9, transform=right.get_xaxis_transform())
+    for ax, values in ((left, bounded), (right, examples.trace["grad_norm"])):
+        log_axis(ax, "y", values[np.isfinite(values)].tolist())
         ax.axvline(examples.phases, color="#444444", linestyle=":", linewidth=0.9)
         ax.set_xlabel("iteration")
     left.set_ylabel("φ + N ε / 2")

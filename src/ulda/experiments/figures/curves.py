@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from ulda.errors import UldaError
 from ulda.evaluation.histories import History, validation_curves
 from ulda.evaluation.paired import counted
-from ulda.experiments.figures.results import NothingToDrawError, Results, size_words
+from ulda.experiments.figures.results import NothingToDrawError, Results
 from ulda.experiments.figures.style import add_legend, literal, new_figure, panels
 
 if TYPE_CHECKING:
@@ -16,19 +17,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOG = "log.csv"
+_LETTERS = 36  # in a line above a panel
 Panel = tuple[str, list[tuple[str, History]]]
 """What a panel shows, and the curves in it by method; one method has one per draw."""
 
 
 def draw(results: Results) -> dict[str, Figure]:
     """Draw the trainings, a panel per source, and the adaptations, a panel per target and number of slices."""
+    learned = [variant for variant in results.experiment.variants if variant.is_learned]
     figures = {}
     training = _training(results)
     if training:
-        figures["learning-training"] = _figure(results, "training on the sources", [training])
+        expected = [variant.name for variant in learned if not variant.trained_as]
+        figures["learning-training"] = _figure(results, "training on the sources", [training], expected)
     adaptation = [row for target in results.targets if (row := _adaptation(results, target))]
     if adaptation:
-        figures["learning-adaptation"] = _figure(results, "adaptation to the targets", adaptation)
+        expected = [variant.name for variant in learned if variant.transfer]
+        figures["learning-adaptation"] = _figure(results, "adaptation to the targets", adaptation, expected)
     if not figures:
         raise NothingToDrawError("the folder holds no log of a training with validations")
     return figures
@@ -55,7 +60,7 @@ def _adaptation(results: Results, target: str) -> list[Panel]:
                 log := _read(_models(results) / name / "adapted" / results.key(name, target, size, _draw(result)) / LOG)
             )
         ]
-        found.append((f"{target}, {size_words(size)}", curves))
+        found.append((f"{target}, {results.size_words(target, size)}", curves))
     return [panel for panel in found if panel[1]]
 
 
@@ -75,13 +80,15 @@ def _read(log: Path) -> History:
         return {}
 
 
-def _figure(results: Results, what: str, rows: list[list[Panel]]) -> Figure:
+def _figure(results: Results, what: str, rows: list[list[Panel]], expected: list[str]) -> Figure:
     n_columns = max(len(row) for row in rows)
+    drawn = {name for row in rows for _, curves in row for name, _ in curves}
+    unknown = [name for name in expected if name not in drawn]
     figure = new_figure(
         max(5.0, 0.6 + 2.6 * n_columns),
         1.5 + 2.0 * len(rows),
         f"{results.experiment.title}: {what}",
-        _basis(results, rows),
+        _basis(results, rows) + (f"\nno log of {results.named(unknown)}" if unknown else ""),
     )
     grid = panels(figure, len(rows), n_columns, sharey="row")
     for row, shown in zip(grid, rows, strict=True):
@@ -92,7 +99,10 @@ def _figure(results: Results, what: str, rows: list[list[Panel]]) -> Figure:
             for name, history in curves:
                 steps, values = history[domain]
                 ax.plot(steps, values, label=literal(results.titles[name]), **results.looks[name].line())
-            ax.set(title=literal(title), xlabel="gradient step")
+            here = {name for name, _ in curves}
+            absent = [name for name in expected if name in drawn - here]
+            lines = [title, *textwrap.wrap(f"no log of {results.named(absent)}" if absent else "", _LETTERS)]
+            ax.set(title=literal("\n".join(lines)), xlabel="gradient step")
         row[0].set_ylabel("validation PSNR (dB)")
     add_legend(figure, [ax for row in grid for ax in row])
     return figure

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ulda.evaluation.paired import PairedDifference
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell
-from ulda.experiments.figures.results import (
-    NothingToDrawError,
-    Results,
-    basis_words,
-    interval,
-    interval_words,
-    size_words,
-)
+from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cost_of
+from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import add_legend, literal, log_axis, new_figure, panels
 
 if TYPE_CHECKING:
@@ -68,7 +61,7 @@ def points(results: Results, target: str, size: int) -> list[Point]:
         if training is None or not adaptations or size == UNADAPTED_SIZE:
             continue
         entry = results.entries[(method, target, size)]
-        seconds = training["spent"]["seconds"] + np.mean([cell["spent"]["seconds"] for cell in adaptations])
+        seconds = cost_of(training) + np.mean([cost_of(cell) for cell in adaptations])
         quality = interval(entry.psnr.mean(0), entry.subjects)
         found.append(Point(method, quality, int(training["n_parameters"]), float(seconds) / 60))
     return found
@@ -103,8 +96,8 @@ def _figure(results: Results, target: str, rows: dict[int, list[Point]]) -> Figu
                         color=results.looks[point.method].colour,
                         linewidth=1.0,
                     )
-            log_axis(ax, [getattr(point, cost) for point in everything])
-        row[0].set_ylabel(f"{size_words(size)}: PSNR (dB)")
+            log_axis(ax, "x", [getattr(point, cost) for point in everything])
+        row[0].set_ylabel(f"{results.size_words(target, size)}: PSNR (dB)")
     grid[-1][0].set_xlabel("parameters after the training")
     grid[-1][1].set_xlabel("time of training and adaptation (min)")
     add_legend(figure, [ax for row in grid for ax in row])

@@ -1,4 +1,4 @@
-"""Reconstructions side by side, with a zoom into the part with most detail, and their errors on one scale."""
+"""Reconstructions of the methods one below the other, with a zoom into a part with detail, and errors on one scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ulda.evaluation.paired import counted
 from ulda.experiments.examples import Examples
-from ulda.experiments.figures.results import NothingToDrawError, Results, size_words
+from ulda.experiments.figures.results import NothingToDrawError, Results
 from ulda.experiments.figures.style import ERROR_MAP, HIGHLIGHT, literal, new_figure, panels
 
 if TYPE_CHECKING:
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 PERCENTILE = 99.5
 """The error scale ends there, for the method with the largest errors; single pixels would make all others dark."""
 
-_ZOOM = 5  # the part of a side that is magnified is one in so many
-_INSET = 0.45  # and is shown on this part of a side
-_TILE = 1.15  # inches
+WHITE = 99.0
+"""The percentile of a reference that is shown white: a little bright fat would leave all else nearly black."""
+
+_CENTRE = 0.25  # of a side, at each end, is left out when the zoom is chosen: the border, and fat of the chest wall
+_ZOOM = 4  # the part of a side that is magnified is one in so many
+_INSET = 0.4  # and is shown on this part of a side
+_TILE = 1.05  # inches
 
 Image = NDArray[np.float32]
 
@@ -46,8 +50,35 @@ class Shown:
     psnr: list[float]
 
 
+@dataclass(frozen=True)
+class View:
+    """How a slice is shown, the same for all methods.
+
+    Attributes
+    ----------
+    white
+        The value that is shown white; 0 is black.
+    window
+        Row, column and side of the square that is magnified.
+    corner
+        Where it is shown: 0 to 3, row by row.
+    """
+
+    white: float
+    window: tuple[int, int, int]
+    corner: int
+
+    @classmethod
+    def of(cls, reference: Image) -> View:
+        """Choose the view of a slice; it depends on the reference alone, so that it favours no method."""
+        white = float(np.percentile(reference, WHITE)) or 1.0
+        shown = np.minimum(reference, white)
+        window = zoom_window(shown)
+        return cls(white, window, inset_corner(shown, window))
+
+
 def draw(results: Results) -> dict[str, Figure]:
-    """Draw a figure per target and number of target slices: a column per method, two rows per example."""
+    """Draw a figure per target and number of target slices: a row per method, two columns per example."""
     figures = {}
     for target in results.targets:
         for size in results.all_sizes:
@@ -61,16 +92,19 @@ def draw(results: Results) -> dict[str, Figure]:
     return figures
 
 
-def _shown(results: Results, target: str, size: int) -> list[Shown]:
-    """Return the methods with examples, the first draw of each; none if the one compared with has none."""
-    found = {}
+def _shown(results: Results, target: str, size: int) -> dict[str, Shown]:
+    """Return the methods with examples of the same slices as the one compared with, the first draw of each."""
+    found: dict[str, Shown] = {}
+    wanted = results.examples(results.key(results.experiment.reference, target, size)).get(target)
+    if wanted is None:
+        return found
     for name in results.methods:
         key = results.key(name, target, size)
         examples = results.examples(key).get(target)
-        if examples is not None:
+        if examples is not None and np.array_equal(examples.indices, wanted.indices):
             psnr = results.cells[key]["results"][target]["psnr"]
             found[name] = Shown(results.titles[name], examples, psnr)
-    return list(found.values()) if results.experiment.reference in found else []
+    return found
 
 
 def error_scale(shown: list[Shown]) -> float:
@@ -79,67 +113,78 @@ def error_scale(shown: list[Shown]) -> float:
     return max(ends) or 1.0
 
 
-def _figure(results: Results, target: str, size: int, shown: list[Shown], subjects: list[str]) -> Figure:
-    examples = shown[0].examples
-    n_rows, n_columns, end = len(examples.indices), len(shown) + 1, error_scale(shown)
+def _figure(results: Results, target: str, size: int, by_name: dict[str, Shown], subjects: list[str]) -> Figure:
+    shown = list(by_name.values())
+    examples, end = shown[0].examples, error_scale(shown)
+    n_examples = len(examples.indices)
     n_subjects = len({subjects[i] for i in examples.indices})
+    # a variant that is not taken to the targets is not missed
+    absent = [name for name in results.methods if name not in by_name and results.experiment.variant(name).transfer]
     figure = new_figure(
-        max(5.0, _TILE * n_columns + 0.8),
-        2 * (_TILE + 0.12) * n_rows + 0.7,
-        f"{results.experiment.title}: {target}, {size_words(size)}",
-        f"{counted(n_rows, 'example')} of {counted(n_subjects, 'subject')}, PSNR of the slice; box: the window with "
-        f"most detail in the reference; below: absolute errors, all from 0 to {end:.3g}",
+        max(5.0, _TILE * 2 * n_examples + 0.7),
+        (_TILE + 0.15) * (len(shown) + 1) + 1.4,
+        f"{results.experiment.title}: {target}, {results.size_words(target, size)}",
+        f"{counted(n_examples, 'example')} of {counted(n_subjects, 'subject')}, PSNR of the slice; right of each: "
+        f"absolute errors, all from 0 to {end:.3g}\n"
+        f"white: the {WHITE:g}th percentile of the reference, for all images of a column; box: where the central half "
+        "of the reference has most detail\n" + (f"no examples of {results.named(absent)}" if absent else ""),
         pad=0.02,
     )
-    grid = panels(figure, 2 * n_rows, n_columns)
+    grid = panels(figure, len(shown) + 1, 2 * n_examples)
     mappable = None
     for number, index in enumerate(examples.indices):
-        above, below = grid[2 * number], grid[2 * number + 1]
-        reference = examples.reference[number]
-        window = zoom_window(reference)
-        corner = inset_corner(reference, window)
-        _show(above[0], reference, window, corner)
-        _blank(below[0])
-        text = f"slice {index}\nsubject {subjects[index]}"
-        below[0].text(0.5, 0.5, literal(text), ha="center", va="center", transform=below[0].transAxes, fontsize=7)
-        for column, one in enumerate(shown, start=1):
+        view = View.of(examples.reference[number])
+        column = [row[2 * number : 2 * number + 2] for row in grid]
+        _show(column[0][0], examples.reference[number], view)
+        _note(column[0][1], f"slice {index}\nsubject\n{subjects[index]}\n\nwhite: {view.white:.2g}\nof the peak")
+        for (left, right), one in zip(column[1:], shown, strict=True):
             image = one.examples.images[number]
-            _show(above[column], image, window, corner)
-            above[column].set_xlabel(f"{one.psnr[index]:.2f} dB", labelpad=2, fontsize=7)
-            _blank(below[column])
+            _show(left, image, view)
+            left.set_xlabel(f"{one.psnr[index]:.2f} dB", labelpad=2, fontsize=7)
+            _blank(right)
             error = np.abs(image - one.examples.reference[number])
-            mappable = below[column].imshow(error, cmap=ERROR_MAP, vmin=0, vmax=end)
-    for ax, title in zip(grid[0], ["reference", *(one.title for one in shown)], strict=True):
-        ax.set_title(literal(title), pad=3)
+            mappable = right.imshow(error, cmap=ERROR_MAP, vmin=0, vmax=end)
+    for row, title in zip(grid, ["reference", *(one.title for one in shown)], strict=True):
+        row[0].set_ylabel(literal(title), labelpad=3)
     if mappable is not None:
         everything = [ax for row in grid for ax in row]
-        bar = figure.colorbar(mappable, ax=everything, extend="max", shrink=0.6, aspect=30, pad=0.01)
+        place: dict[str, Any] = {"location": "bottom", "shrink": 0.6, "aspect": 40, "pad": 0.01}
+        bar = figure.colorbar(mappable, ax=everything, extend="max", **place)
         bar.set_label("absolute error; the reference has peak 1")
     return figure
 
 
 def zoom_window(reference: Image) -> tuple[int, int, int]:
-    """Return row, column and side of the square with the largest sum of squared differences between neighbours.
+    """Return row, column and side of the square with most detail in the central half of an image.
 
-    It depends on the reference alone, so that it favours no method.
+    Detail is the sum of squared slopes in the direction in which it is smallest (the smaller eigenvalue of the
+    structure tensor): a lone straight edge, as of fat below the skin, is none.
 
     Examples
     --------
-    >>> image = np.zeros((40, 40), np.float32)
-    >>> image[20:28:2, 10:18] = 1
+    >>> image = np.zeros((64, 64), np.float32)
+    >>> image[:, 40:] = 9  # a straight edge
+    >>> image[30:34, 20:24] = 1
+    >>> image[2:10:2, 2:10:2] = 9  # near the border
     >>> row, column, side = zoom_window(image)
-    >>> row <= 20 and row + side >= 27, column <= 10 and column + side >= 18
+    >>> row < 30 and row + side > 34, column < 20 and column + side > 24
     (True, True)
     """
     side = max(8, min(reference.shape) // _ZOOM)
     side = min(side, *reference.shape)
-    energy = np.zeros(reference.shape)
-    energy[1:] += np.diff(reference, axis=0) ** 2
-    energy[:, 1:] += np.diff(reference, axis=1) ** 2
-    total = np.pad(energy.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    sums = total[side:, side:] - total[:-side, side:] - total[side:, :-side] + total[:-side, :-side]
-    row, column = np.unravel_index(int(sums.argmax()), sums.shape)
-    return int(row), int(column), side
+    down, right = (np.asarray(slope) for slope in np.gradient(reference.astype(np.float64)))
+    rows, columns, mixed = (_sums(part, side) for part in (down * down, right * right, down * right))
+    detail = (rows + columns) / 2 - np.hypot((rows - columns) / 2, mixed)
+    top, left = (min(round(_CENTRE * length), (length - side) // 2) for length in reference.shape)
+    central = detail[top : detail.shape[0] - top, left : detail.shape[1] - left]
+    row, column = np.unravel_index(int(central.argmax()), central.shape)
+    return int(row) + top, int(column) + left, side
+
+
+def _sums(values: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """Return the sum over every square of a side."""
+    total = np.pad(values.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    return total[side:, side:] - total[:-side, side:] - total[side:, :-side] + total[:-side, :-side]
 
 
 def inset_corner(reference: Image, window: tuple[int, int, int]) -> int:
@@ -149,25 +194,31 @@ def inset_corner(reference: Image, window: tuple[int, int, int]) -> int:
     row, column, side = window
     hidden = []
     for top, left in ((0, 0), (0, width - w), (height - h, 0), (height - h, width - w)):
-        overlaps = row < top + h and row + side > top and column < left + w and column + side > left
-        hidden.append((overlaps, float(reference[top : top + h, left : left + w].sum())))
+        rows = max(0, min(row + side, top + h) - max(row, top))
+        columns = max(0, min(column + side, left + w) - max(column, left))
+        hidden.append((rows * columns, float(reference[top : top + h, left : left + w].sum())))
     return hidden.index(min(hidden))
 
 
-def _show(ax: Axes, image: Image, window: tuple[int, int, int], corner: int) -> None:
+def _show(ax: Axes, image: Image, view: View) -> None:
     """Show an image with its window in a corner."""
     from matplotlib.patches import Rectangle
 
-    row, column, side = window
+    row, column, side = view.window
     _blank(ax)
-    grey: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": 1}
+    grey: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": view.white}
     ax.imshow(image, **grey)
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), side, side, fill=False, edgecolor=HIGHLIGHT, linewidth=0.8))
-    inset = ax.inset_axes(((1 - _INSET) * (corner % 2), (1 - _INSET) * (corner < 2), _INSET, _INSET))
+    inset = ax.inset_axes(((1 - _INSET) * (view.corner % 2), (1 - _INSET) * (view.corner < 2), _INSET, _INSET))
     _blank(inset)
     inset.imshow(image[row : row + side, column : column + side], **grey)
     for spine in inset.spines.values():
         spine.set(visible=True, color=HIGHLIGHT, linewidth=0.8)
+
+
+def _note(ax: Axes, text: str) -> None:
+    _blank(ax)
+    ax.text(0.5, 0.5, literal(text), ha="center", va="center", transform=ax.transAxes, fontsize=6)
 
 
 def _blank(ax: Axes) -> None:

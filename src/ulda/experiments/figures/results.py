@@ -96,6 +96,15 @@ class Results:
         found = [result for result in self.cells.values() if wanted.items() <= result["cell"].items()]
         return sorted(found, key=lambda result: int(result["cell"]["draw"]))
 
+    def size_words(self, domain: str, size: int) -> str:
+        """Say how many target slices there were; where a target has fewer than were asked for, it gave all it has."""
+        learned = [entry.n for (_, at, n), entry in self.entries.items() if at == domain and n == size and entry.n]
+        return size_words(size, min(learned, default=None))
+
+    def named(self, methods: Iterable[str]) -> str:
+        """Return the names of some methods for people, as a list in a sentence."""
+        return ", ".join(self.titles[name] for name in methods)
+
     def examples(self, key: str) -> dict[str, Examples]:
         """Return the examples of a cell by domain; none where none were kept."""
         return load_examples(self.folder / "examples" / f"{key}.npz") if key in self.cells else {}
@@ -126,7 +135,7 @@ def basis_words(entries: Iterable[Entry]) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> basis_words([Entry(np.ones((2, 3)), np.ones((2, 3)), ("a", "a", "b"))])
+    >>> basis_words([Entry(np.ones((2, 3)), np.ones((2, 3)), ("a", "a", "b"), (0, 1))])
     '3 test slices of 2 subjects, up to 2 draws of the target slices'
     """
     listed = list(entries)
@@ -144,12 +153,21 @@ def measured_words(results: Results, domain: str) -> str:
     return f"{counted(len(chosen), 'slice')} of {counted(len({subjects[i] for i in chosen}), 'subject')}"
 
 
-def size_words(size: int) -> str:
+def size_words(size: int, learned: int | None = None) -> str:
     """Say how many target slices there were.
+
+    Parameters
+    ----------
+    size
+        How many were asked for.
+    learned
+        How many were learned from; None where it is not known.
 
     Examples
     --------
-    >>> size_words(0), size_words(5)
-    ('as trained', '5 slices')
+    >>> size_words(0), size_words(5), size_words(100, 42)
+    ('as trained', '5 slices', 'all 42 slices')
     """
-    return "as trained" if size == UNADAPTED_SIZE else counted(size, "slice")
+    if size == UNADAPTED_SIZE:
+        return "as trained"
+    return counted(size, "slice") if learned is None or learned >= size else f"all {counted(learned, 'slice')}"

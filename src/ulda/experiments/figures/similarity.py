@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 from ulda.experiments.cells import Cell
@@ -40,7 +41,7 @@ def _figure(results: Results, family: Family) -> Figure:
         results.experiment.title,
         "similarity of the features of two trainings, on test slices",
     )
-    (axes,) = panels(figure, 1, len(MEASURES))
+    (axes,) = panels(figure, 1, len(MEASURES), sharey=True)
     looks = looks_of(domains)
     for ax, (measure, words) in zip(axes, MEASURES.items(), strict=True):
         for domain in domains:
@@ -49,9 +50,17 @@ def _figure(results: Results, family: Family) -> Figure:
             label = literal(f"{domain}: {measured_words(results, domain)}")
             ax.plot(phases, values, label=label, **looks[domain].line())
         ax.set_xticks(sorted(family))
-        ax.set(xlabel="T, the number of phases", ylabel=words)
+        ax.set(xlabel="T, the number of phases", title=words)
+    axes[0].set(ylabel="similarity; 1: the same", ylim=_limits(family))
     add_legend(figure, axes)
     return figure
+
+
+def _limits(family: Family) -> tuple[float, float]:
+    """Return where the axis begins and ends: at tenths, so that small differences do not look large."""
+    values = [of[measure] for by_domain in family.values() for of in by_domain.values() for measure in MEASURES]
+    low, high = math.floor(10 * min(values)), math.ceil(10 * max(values))
+    return low / 10, max(high, low + 1) / 10
 
 
 def _families(results: Results) -> dict[str, Family]:

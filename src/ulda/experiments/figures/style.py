@@ -26,13 +26,13 @@ Format = Literal["svg", "pdf"]
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#000000")
 """Of Okabe and Ito, the method that the others are compared with first; yellow is left out, being faint on white."""
 
-GREYS = ("#BBBBBB", "#EEEEEE", "#777777")
+GREYS = ("#BBBBBB", "#EEEEEE", "#999999")
 """For the methods without training."""
 
 _LETTERS_PER_INCH = 15.0  # of the title, on average, so that its lines are not wider than the figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d", "8")
-HATCHES = ("", "//", "\\\\", "xx", "..", "--", "||", "++", "oo", "OO", "**", "/.", "\\.", "-.")
+HATCHES = ("", "////", "\\\\\\\\", "xxx", "...", "----", "oo", "+++", "OO", "**", "||||", "//.", "\\\\.", "--.")
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.5)),
@@ -161,15 +161,18 @@ def add_legend(figure: Figure, axes: Sequence[Axes], columns: int = 5) -> None:
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=min(columns, len(found)))
 
 
-def log_axis(ax: Axes, values: Sequence[float]) -> None:
-    """Make the horizontal axis logarithmic, with ticks at round numbers that fit the range of some values."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+def log_axis(ax: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
+    """Make an axis logarithmic, with plain round numbers that fit the range of some values, all above zero."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    ax.set_xscale("log")
-    digits = (1.0,) if max(values) > 50 * min(values) else (1.0, 2.0, 5.0)
-    ax.xaxis.set_major_locator(LogLocator(subs=digits))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: round_number(value)))
+    ax.set(**{f"{which}scale": "log"})
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    ratio = max(values) / min(values)
+    digits = (1.0,) if ratio > 50 else (1.0, 2.0, 5.0)
+    # in less than a decade these are too few
+    axis.set_major_locator(LogLocator(subs=digits) if ratio > 5 else MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: round_number(value)))
 
 
 def round_number(value: float) -> str:

@@ -1,19 +1,26 @@
 // What the iterations of a slice did.
 
 function drawCertificate() {
-  const steps = (source.traces[state.slice] || []).map(([eps, before, phi, gradBefore, grad, branch, searches, descended]) => ({
+  const traced = source.traces[state.traced];
+  $("certificate").hidden = traced === undefined;
+  if (traced === undefined) return;
+  const steps = (traced.slices[state.slice] || []).map(([eps, before, phi, gradBefore, grad, branch, searches, descended]) => ({
     eps: number(eps), before: number(before), phi: number(phi), gradBefore: number(gradBefore), grad: number(grad),
     branch, searches, descended: Boolean(descended),
   }));
-  $("certificate").hidden = source.traces.length === 0;
-  if (source.traces.length === 0) return;
+  // where it is not on record which step was taken, nothing is said about it
+  const known = steps.every((step) => step.branch !== null);
+  const counted = known && steps.every((step) => step.searches >= 0);
   const refused = steps.filter((step) => step.branch === BRANCH.search).length;
   const stalled = steps.filter((step) => step.branch === BRANCH.stalled).length;
   const all = steps.every((step) => step.descended);
+  const followed = traced.phases && traced.phases < steps.length;
   $("descent").textContent =
-    `${source.traced}, ${sliceLabel(state.slice)}: ${all ? "every" : "NOT every"} one of ${steps.length} iterations descended; ` +
-    `${steps.length - refused - stalled} took the learned proposal, ${refused} refused it for a line-search step` +
-    (stalled ? `, ${stalled} found no step.` : ".");
+    `${traced.method}, ${sliceLabel(state.slice)}: ${all ? "every" : "NOT every"} one of ${steps.length} iterations descended` +
+    (known ? `; ${steps.length - refused - stalled} took the learned proposal, ` +
+      `${refused} refused it for a line-search step` + (stalled ? `, ${stalled} found no step.` : ".") : ".") +
+    (followed ? ` Iteration ${traced.phases}, the dashed line, gave the image above; from there it was followed further.` : "");
+  $("steps-legend").hidden = !known;
   // phi jumps where its smoothing eps changes; phi plus half of eps per pixel may not rise in any iteration
   const gap = (source.size[0] * source.size[1]) / 2;
   const first = steps[0];
@@ -21,18 +28,19 @@ function drawCertificate() {
   const gradient = first ? [first.gradBefore, ...steps.map((step) => step.grad)] : [];
   const branches = [null, ...steps.map((step) => step.branch)];
   $("plots").replaceChildren(
-    plot("Objective: φ + (pixels / 2) ε", "objective", objective, branches),
-    plot("Norm of the gradient of φ", "gradient", gradient, branches),
+    plot("Objective: φ + (pixels / 2) ε", "objective", objective, branches, followed ? traced.phases : null),
+    plot("Norm of the gradient of φ", "gradient", gradient, branches, followed ? traced.phases : null),
   );
-  const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", "Step", "Shortenings", "Descended"];
+  const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", ...(known ? ["Step"] : []),
+    ...(counted ? ["Shortenings"] : []), "Descended"];
   const headings = labels.map((label) => make("th", { scope: "col", textContent: label }));
   const digits = (value) => (Number.isFinite(value) ? value.toPrecision(6) : "–");
   $("iterations").tHead.replaceChildren(make("tr", {}, ...headings));
   $("iterations").tBodies[0].replaceChildren(...steps.map((step, t) => make("tr", {},
     make("th", { scope: "row", textContent: String(t + 1) }),
     ...[step.eps, step.before, step.phi, step.grad].map((value) => make("td", { textContent: digits(value) })),
-    make("td", { textContent: ["proposal", "line search", "none"][step.branch] }),
-    make("td", { textContent: String(step.searches) }),
+    ...(known ? [make("td", { textContent: ["proposal", "line search", "none"][step.branch] })] : []),
+    ...(counted ? [make("td", { textContent: String(step.searches) })] : []),
     make("td", { textContent: step.descended ? "yes" : "NO" }),
   )));
 }
@@ -59,7 +67,7 @@ function ticksOf(low, high, log) {
   return marks;
 }
 
-function plot(title, kind, values, branches) {
+function plot(title, kind, values, branches, imageAt) {
   const width = 460, height = 270, left = 66, right = width - 12, top = 34, bottom = height - 44;
   const finite = values.filter(Number.isFinite);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -88,6 +96,7 @@ function plot(title, kind, values, branches) {
   for (let t = 0; t < values.length; t += step) {
     svg.append(drawn("text", { x: px(t), y: bottom + 18, "text-anchor": "middle" }, String(t)));
   }
+  if (imageAt !== null) svg.append(drawn("line", { x1: px(imageAt), x2: px(imageAt), y1: top, y2: bottom, class: "image-at" }));
   const label = `iteration${log ? " (logarithmic height)" : ""}`;
   svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, label));
   const points = [];

@@ -145,9 +145,9 @@ function drawSampling() {
     const sampled = !known || lines.has(along(i));
     const on = known && sampled ? 255 : 0;
     maskPixels.data.set([on, on, on, 255], 4 * i);
-    // what was not measured is blue and dark; what was is grey
+    // what was not measured is blue; what was is grey
     const value = spectrum[i];
-    kspacePixels.data.set(sampled ? [value, value, value, 255] : [0.1 * value, 0.25 * value, 0.2 * value + 70, 255], 4 * i);
+    kspacePixels.data.set(sampled ? [value, value, value, 255] : [0.4 * value, 0.7 * value, 0.72 * value + 70, 255], 4 * i);
   }
   for (const [canvas, pixels] of [[$("mask"), maskPixels], [$("kspace"), kspacePixels]]) {
     const small = make("canvas", { width, height });
@@ -163,8 +163,9 @@ function drawSampling() {
   $("mask").parentElement.hidden = !known;
   $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${total} ${direction} sampled`);
   const of = source.hasReference ? "the reference's" : `the ${planeName(source.planes.length - 1)}'s`;
-  $("kspace-caption").textContent =
-    `Fourier transform of ${of} magnitude, logarithmic over ${source.kspaceRange} dB; ` +
-    "the lines that were not measured are dark blue";
+  const what = source.hasKspace ? "Magnitude of the k-space that the methods started from" :
+    `Fourier transform of ${of} magnitude, without the phase that the measurements have`;
+  $("kspace-caption").textContent = `${what}; logarithmic over ${source.kspaceRange} dB` +
+    (known ? "; the lines that were not measured are blue" : "");
   $("kspace").setAttribute("aria-label", $("kspace-caption").textContent);
 }

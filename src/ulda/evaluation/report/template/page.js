@@ -5,7 +5,9 @@ async function selectSlice(index) {
   $("slice").value = String(index);
   markRow();
   drawCertificate();
-  const place = `Slice ${index + 1} of ${source.slices.length} – ${sliceLabel(index)}`;
+  const number = state.shown.length < source.slices.length
+    ? `Example ${state.shown.indexOf(index) + 1} of ${state.shown.length}` : `Slice ${index + 1} of ${source.slices.length}`;
+  const place = `${number} – ${sliceLabel(index)}`;
   if (source.pictures.length === 0) return;
   const of = source;
   try {
@@ -23,8 +25,8 @@ async function selectSlice(index) {
 }
 
 function stepSlice(by) {
-  const at = state.order.indexOf(state.slice);
-  selectSlice(state.order[clamp(at + by, 0, state.order.length - 1)]);
+  const order = state.order.filter(isShown);
+  selectSlice(order[clamp(order.indexOf(state.slice) + by, 0, order.length - 1)]);
 }
 
 function buildPanes() {
@@ -55,7 +57,12 @@ function selectSource(index) {
   $("slices").hidden = false;
   $("error-tools").hidden = !source.hasReference;
   $("metric-tools").hidden = $("star-text").hidden = source.metrics.length === 0;
-  fill($("slice"), source.slices.map((_, i) => sliceLabel(i)), 0);
+  state.shown = source.slices.map((_, i) => i).filter(isShown);
+  state.slice = state.shown.length ? state.shown[0] : -1;
+  fill($("slice"), state.shown.map(sliceLabel), state.slice, state.shown);
+  state.traced = Math.max(0, source.traces.findIndex((traced) => traced.method === source.methods[source.judged]));
+  fill($("traced"), source.traces.map((traced) => traced.method), state.traced);
+  $("traced-tools").hidden = source.traces.length < 2;
   const names = source.planes.map((_, plane) => planeName(plane));
   state.left = 0;
   state.right = Math.max(0, source.planes.indexOf(source.judged));
@@ -80,7 +87,8 @@ function selectSource(index) {
   buildTable();
   setView(1, 0.5, 0.5);
   setErrors(false);
-  selectSlice(0);
+  drawCertificate();
+  if (state.shown.length) selectSlice(state.slice);
 }
 
 function listenToKeys() {
@@ -145,6 +153,10 @@ function start() {
   $("metric").addEventListener("change", (event) => {
     state.metric = Number(event.target.value);
     buildTable();
+  });
+  $("traced").addEventListener("change", (event) => {
+    state.traced = Number(event.target.value);
+    drawCertificate();
   });
   const choice = $("source");
   if (choice) choice.addEventListener("change", (event) => selectSource(Number(event.target.value)));

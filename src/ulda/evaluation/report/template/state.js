@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 
 const state = {
   source: 0, slice: 0, left: 0, right: 0, split: 0.5, zoom: 1, x: 0.5, y: 0.5,
-  errors: false, errorScale: 1, metric: 0, sort: { column: 0, descending: false }, order: [],
+  errors: false, errorScale: 1, metric: 0, traced: 0, sort: { column: 0, descending: false }, order: [], shown: [],
 };
 let source = DATA.sources[0];
 let planes = null; // the decoded pictures of the slice that is shown
@@ -42,8 +42,8 @@ function shown(value, digits) {
   return Number.isFinite(value) ? value.toFixed(digits) : value > 0 ? "∞" : "−∞";
 }
 
-function fill(select, labels, chosen) {
-  select.replaceChildren(...labels.map((label, i) => make("option", { value: String(i), textContent: label })));
+function fill(select, labels, chosen, values = labels.map((_, i) => i)) {
+  select.replaceChildren(...labels.map((label, i) => make("option", { value: String(values[i]), textContent: label })));
   select.value = String(chosen);
 }
 
@@ -52,6 +52,10 @@ const sliceLabel = (index) => {
   const [subject, name] = source.slices[index];
   return subject ? `${subject}: ${name}` : name;
 };
+
+// the slices with images or a record of iterations; the others have scores alone
+const isShown = (index) =>
+  Boolean(source.pictures.length ? source.pictures[index] : source.traces.some((traced) => traced.slices[index]));
 
 // the first two scores of a plane in the slice that is shown, each as a text
 function scoreTexts(plane) {

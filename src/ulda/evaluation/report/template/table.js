@@ -11,7 +11,7 @@ function buildTable() {
     return make("th", { scope: "col", className: column > 1 ? "number" : "" }, button);
   })));
   body.replaceChildren(...source.slices.map(([subject, name], index) => {
-    const choose = make("button", { type: "button", textContent: name });
+    const choose = isShown(index) ? make("button", { type: "button", textContent: name }) : name;
     const mark = make("span", { className: "mark", "aria-hidden": "true" });
     const row = make("tr", {}, make("th", { scope: "row" }, mark, choose), make("td", { textContent: subject, title: subject }));
     row.dataset.slice = String(index);
@@ -27,9 +27,16 @@ function buildTable() {
       } else cell.append(text);
       row.append(cell);
     }
-    row.addEventListener("click", () => selectSlice(index));
+    if (isShown(index)) {
+      row.className = "shown";
+      row.addEventListener("click", () => selectSlice(index));
+    }
     return row;
   }));
+  const n = state.shown.length;
+  $("table-help").textContent = "A heading sorts" +
+    (n === 0 ? "." : n === source.slices.length ? "; a slice’s button shows it." :
+      `; the ${n === 1 ? "slice" : `${n} slices`} with images ${n === 1 ? "is" : "are"} underlined, and the button shows ${n === 1 ? "it" : "them"}.`);
   // where no slice has a subject, there is no column to show
   const anonymous = source.slices.every(([subject]) => subject === "");
   for (const row of $("table").rows) row.cells[1].hidden = anonymous;
