@@ -80,17 +80,16 @@ def _standing(
     experiment: Experiment, entries: dict[Key, Entry], target: str, score: Score, pair: tuple[int, int]
 ) -> Standing | None:
     size, other_size = pair
-    ours = (experiment.reference, target, size)
     others = {
-        variant.name: difference(entries, ours, (variant.name, target, other_size), score)
+        variant.name: entries[variant.name, target, other_size]
         for variant in experiment.variants
-        if variant.name != experiment.reference
+        if variant.name != experiment.reference and (variant.name, target, other_size) in entries
     }
-    found = {name: other for name, other in others.items() if other is not None}
-    if not found:
+    if not others:
         return None
-    best = min(found, key=lambda name: found[name].mean)
-    return Standing(target, score, size, other_size, best, found[best])
+    best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
+    found = difference(entries, (experiment.reference, target, size), (best, target, other_size), score)
+    return None if found is None else Standing(target, score, size, other_size, best, found)
 
 
 def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
