@@ -9,7 +9,7 @@ from typing import Any
 from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
-from ulda.experiments.tables import Entry, Key, Score, collect, difference
+from ulda.experiments.tables import Entry, Key, Score, collect, difference, slices_in_words
 
 SCORES: tuple[Score, ...] = ("psnr", "ssim")
 _UNITS = {"psnr": " dB", "ssim": ""}
@@ -30,6 +30,8 @@ class Standing:
         The variant that is best among the others.
     difference
         The reference minus that one, slice by slice; with as many slices, over the draws that both have.
+    slices
+        The numbers of target slices in words.
     """
 
     target: str
@@ -38,6 +40,7 @@ class Standing:
     other_size: int
     best_other: str
     difference: PairedDifference
+    slices: str
 
     @property
     def is_first(self) -> bool:
@@ -48,14 +51,11 @@ class Standing:
         """Return it for people."""
         digits, unit = _DIGITS[self.score], _UNITS[self.score]
         values = [f"{v:.{digits}f}" for v in (self.difference.low, self.difference.high)]
-        slices = (
-            f"{self.size} slices" if self.size == self.other_size else f"{self.size} against {self.other_size} slices"
-        )
         verb = "leads" if self.is_first else "is behind"
         mean = f"{abs(self.difference.mean):.{digits}f}"
         return (
-            f"{self.target}, {slices}, {self.score.upper()}: {titles[reference]} {verb} {titles[self.best_other]}, "
-            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
+            f"{self.target}, {self.slices}, {self.score.upper()}: "
+            f"{titles[reference]} {verb} {titles[self.best_other]}, the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
         )
 
 
@@ -89,7 +89,12 @@ def _standing(
         return None
     best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
     found = difference(entries, (experiment.reference, target, size), (best, target, other_size), score)
-    return None if found is None else Standing(target, score, size, other_size, best, found)
+    if found is None:
+        return None
+    words = slices_in_words(target, size, entries)
+    if size != other_size:
+        words = f"{words.removesuffix(' slices')} against {slices_in_words(target, other_size, entries)}"
+    return Standing(target, score, size, other_size, best, found, words)
 
 
 def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
