@@ -55,7 +55,8 @@ class Standing:
         mean = f"{abs(self.difference.mean):.{digits}f}"
         return (
             f"{self.target}, {self.slices}, {self.score.upper()}: "
-            f"{titles[reference]} {verb} {titles[self.best_other]}, the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
+            f"{titles[reference]} {verb} {titles[self.best_other]}, "
+            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
         )
 
 
