@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulda.baselines import TrainableMethod, method_class
+from ulda.baselines import Budget, TrainableMethod, method_class
 from ulda.data import check_leakage
 from ulda.data.importing import read_slices
 from ulda.data.readers import Slice
@@ -334,13 +334,9 @@ def check_method(
         kind = method_class(variant.method)
         check_measurable(variant, kind)
         model = kind(sources=sources, **variant.sizes)
-        training, adaptation = (
-            Settings.model_validate({**defaults, **changes, "batch_size": scale.batch_size})
-            for defaults, changes in (
-                (model.training_defaults, variant.train),
-                (model.adaptation_settings(scale.batch_size), variant.adapt),
-            )
-        )
+        budget = Budget.of_steps(scale.steps, scale.steps * scale.batch_size)
+        training = model.training_settings(budget, changes=variant.train)
+        adaptation = model.settings_of_adaptation(budget, changes=variant.adapt)
         # what an average step takes of the time of one with all phases from zero-filling
         in_training, in_adaptation = (relative_time(model, sources[0], s) for s in (training, adaptation))
     except (UldaError, TypeError, ValueError) as error:

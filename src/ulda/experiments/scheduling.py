@@ -13,6 +13,7 @@ from typing import Any
 from ulda.errors import UldaError
 from ulda.experiments.cells import Cell, cells_of, read_cells, seconds_of
 from ulda.experiments.dry_run import TIMED_SIDE, check_method
+from ulda.experiments.recipes import outdated
 from ulda.experiments.running import Runner
 
 _POLL = 0.5
@@ -58,7 +59,8 @@ def progress_of(runner: Runner, running: tuple[str, ...] = ()) -> Progress:
     known = [seconds for seconds in estimates if seconds is not None]
     total = sum(known) / len(known) * len(left) if known else None
     seconds = 0.0 if not left else total
-    return Progress(len(cells) - len(left), len(cells), seconds, running, len(runner.outdated()))
+    old = outdated(runner.experiment, runner.data.scale, results)
+    return Progress(len(cells) - len(left), len(cells), seconds, running, len(old))
 
 
 def estimate(cell: Cell, results: dict[str, dict[str, Any]]) -> float | None:
