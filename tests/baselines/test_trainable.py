@@ -271,11 +271,11 @@ def test_a_time_becomes_the_steps_that_fit(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("ulda.training.loop.time.perf_counter", lambda: next(ticks))
     model = build("dncn")
     tasks = [knee(source) for source in SOURCES]
-    settled = model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), {}, tmp_path)
+    settled = model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), folder=tmp_path)
     assert (settled.steps, settled.slices, settled.equal) == (60, 120, "wall-clock")
     (tmp_path / "budget.json").write_text("{}")
     with pytest.raises(UldaError, match=r"budget.json does not hold a budget"):
-        model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), {}, tmp_path)
+        model.settle(tasks, Budget.of_seconds(30.0, batch_size=2), folder=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["ulda", "lda", "umri", "meta"])

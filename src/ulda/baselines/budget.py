@@ -49,6 +49,11 @@ class Budget:
         return cls(steps, slices, None, slices // steps)
 
     @classmethod
+    def of_batches(cls, steps: int, batch_size: int) -> Budget:
+        """Give every method as many gradient steps, with so many slices in each."""
+        return cls.of_steps(steps, steps * batch_size)
+
+    @classmethod
     def of_seconds(cls, seconds: float, batch_size: int = 2) -> Budget:
         """Give every method as much time."""
         if not 0 < seconds < math.inf or batch_size < 1:

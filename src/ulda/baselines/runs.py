@@ -115,15 +115,15 @@ def train(
 
 
 def _budget(config: Config) -> Budget:
-    steps, batch_size = config.train.steps, config.train.batch_size
     if config.seconds is not None:
-        return Budget.of_seconds(config.seconds, batch_size)
-    return Budget.of_steps(steps, steps * batch_size)
+        return Budget.of_seconds(config.seconds, config.train.batch_size)
+    return Budget.of_batches(config.train.steps, config.train.batch_size)
 
 
 def _steps_in_time(config: Config, tasks: Sequence[Task], folder: Path) -> int:
     model = UniversalLDA(sources=[task.domain for task in tasks], seed=config.seed, **vars(config.architecture))
-    budget = model.settle(tasks, _budget(config), config.train.model_dump(exclude=_OF_THE_BUDGET), folder)
+    changes = config.train.model_dump(exclude=_OF_THE_BUDGET)
+    budget = model.settle(tasks, _budget(config), seed=config.train.seed, changes=changes, folder=folder)
     assert budget.steps is not None
     return budget.steps
 
@@ -190,7 +190,7 @@ def adapt_method(
     }
     training = model.adapt(
         task,
-        Budget.of_steps(n_steps, n_steps * shared.batch_size),
+        Budget.of_batches(n_steps, shared.batch_size),
         seed=seed,
         changes=settings,
         folder=None if folder is None else Path(folder),

@@ -186,8 +186,7 @@ class TrainableMethod(nn.Module, Method):
             if task.domain not in self.sources:
                 known = ", ".join(self.sources) or "none"
                 raise UldaError(f"{task.domain} is not a source of this {self.title}; its sources are: {known}")
-        given = {**self.training_defaults, **(changes or {}), "seed": seed}
-        budget = self.settle(tasks, budget, given, folder)
+        budget = self.settle(tasks, budget, seed=seed, changes=changes, folder=folder)
         settings = self.training_settings(budget, seed=seed, changes=changes)
         history, extra_steps = self.train_stages(tasks, settings, folder, report)
         return Training(history, _spent(budget, history, extra_steps))
@@ -284,7 +283,15 @@ class TrainableMethod(nn.Module, Method):
         model.adapted_to, model.domain = tuple(adapted_to), domain
         return model
 
-    def settle(self, tasks: Sequence[Task], budget: Budget, given: dict[str, Any], folder: Path | None) -> Budget:
+    def settle(
+        self,
+        tasks: Sequence[Task],
+        budget: Budget,
+        *,
+        seed: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+    ) -> Budget:
         """Turn a time into steps by trying a few; a training that is continued keeps the number it began with.
 
         Parameters
@@ -293,8 +300,8 @@ class TrainableMethod(nn.Module, Method):
             What is trained on.
         budget
             The time, or a number of steps, which stays.
-        given
-            The settings of the training.
+        seed, changes
+            As for `fit`.
         folder
             Where the training has its files, and its number of steps.
         """
@@ -304,7 +311,8 @@ class TrainableMethod(nn.Module, Method):
         if place is not None and place.exists():
             return _read_budget(place)
         n_steps = _TIMED_STEPS * len(tasks)
-        trial = _settings({**given, "validate_every": 0}, Budget.of_steps(n_steps, n_steps * budget.batch_size))
+        short = Budget.of_batches(n_steps, budget.batch_size)
+        trial = self.training_settings(short, seed=seed, changes={**(changes or {}), "validate_every": 0})
         for _ in range(2):  # the first time, libraries are loaded and memory is found
             history, _ = copy.deepcopy(self).train_stages(tasks, trial, None, None)
         budget = budget.settled(total_seconds(history) / n_steps)

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from ulda.baselines import CLASSICAL
+from ulda.baselines import CLASSICAL, Budget
 from ulda.errors import UldaError
 from ulda.training.settings import checked
 
@@ -181,6 +181,10 @@ class Scale(_Described):
     def draws_of(self, size: int) -> int:
         """Return how often so many target slices are drawn."""
         return self.draws if isinstance(self.draws, int) else self.draws.get(size, 1)
+
+    def budget(self, size: int | None = None) -> Budget:
+        """Return what an adaptation with so many target slices may spend; without a number, what a training may."""
+        return Budget.of_batches(self.steps if size is None else self.adapt_steps[size], self.batch_size)
 
     @model_validator(mode="after")
     def _draws_are_of_sizes(self) -> Scale:

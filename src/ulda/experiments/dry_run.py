@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulda.baselines import Budget, TrainableMethod, method_class
+from ulda.baselines import TrainableMethod, method_class
 from ulda.data import check_leakage
 from ulda.data.importing import read_slices
 from ulda.data.readers import Slice
@@ -334,7 +334,7 @@ def check_method(
         kind = method_class(variant.method)
         check_measurable(variant, kind)
         model = kind(sources=sources, **variant.sizes)
-        budget = Budget.of_steps(scale.steps, scale.steps * scale.batch_size)
+        budget = scale.budget()
         training = model.training_settings(budget, changes=variant.train)
         adaptation = model.settings_of_adaptation(budget, changes=variant.adapt)
         # what an average step takes of the time of one with all phases from zero-filling

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel
 
 import ulda
-from ulda.baselines import Budget, TrainableMethod, method_class
+from ulda.baselines import TrainableMethod, method_class
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
 from ulda.training.settings import Settings
@@ -45,9 +45,7 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
         return recipe | {
             "sources": [_entry(entry) for entry in experiment.sources],
             "source_slices": scale.source_slices,
-            "settings": _told(
-                model.training_settings(_budget(scale, scale.steps), **_changes(variant.train, scale.steps))
-            ),
+            "settings": _told(model.training_settings(scale.budget(), **_changes(variant.train, scale.steps))),
         }
     recipe |= {
         "trained": _digest(recipe_of(experiment, scale, _training_of(variant))),
@@ -56,7 +54,7 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
     if cell.size == UNADAPTED_SIZE:
         return recipe
     steps = scale.adapt_steps[cell.size]
-    settings = model.settings_of_adaptation(_budget(scale, steps), seed=cell.draw, **_changes(variant.adapt, steps))
+    settings = model.settings_of_adaptation(scale.budget(cell.size), seed=cell.draw, **_changes(variant.adapt, steps))
     return recipe | {"slices": cell.size, "draw": cell.draw, "settings": _told(settings)}
 
 
@@ -133,10 +131,6 @@ def _untrained(experiment: Experiment, variant: Variant) -> TrainableMethod:
 def _built(method: str, sources: tuple[str, ...], sizes: str) -> TrainableMethod:
     with torch.device("meta"):  # without memory and without chance
         return method_class(method)(sources=list(sources), **json.loads(sizes))
-
-
-def _budget(scale: Scale, steps: int) -> Budget:
-    return Budget.of_steps(steps, steps * scale.batch_size)
 
 
 def _changes(changes: Mapping[str, Any], steps: int) -> dict[str, Any]:

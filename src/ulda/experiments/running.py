@@ -13,7 +13,6 @@ import torch
 
 from ulda.baselines import (
     CLASSICAL,
-    Budget,
     Method,
     TrainableMethod,
     load_method,
@@ -125,7 +124,7 @@ class Runner:
         with _Processor(place / "training", self.device) as processor:
             training = model.fit(
                 [task.to(self.device) for task, _ in loaded],
-                Budget.of_steps(scale.steps, scale.steps * scale.batch_size),
+                scale.budget(),
                 changes=given_settings(variant.train, scale.steps),
                 folder=place / "training",
                 report=report,
@@ -160,7 +159,7 @@ class Runner:
             with _Processor(place, self.device) as processor:
                 training = model.adapt(
                     task.to(self.device),
-                    Budget.of_steps(steps, steps * scale.batch_size),
+                    scale.budget(cell.size),
                     seed=cell.draw,
                     changes=given_settings(variant.adapt, steps),
                     folder=place,
