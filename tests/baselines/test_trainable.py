@@ -357,3 +357,19 @@ def test_batches_of_one_domain_do_not_move_the_others() -> None:
     value.backward()
     touched = {n.split(".")[1] for n, p in model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())}
     assert touched == {"brain"}
+
+
+@pytest.mark.parametrize("name", ["ulda", "lda", "meta"])
+def test_files_from_before_phases_had_several_steps(name: str, tmp_path: Path) -> None:
+    kind = method_class(name)
+    model = kind(sources=["knee"], width=2, phases=4, steps_per_phase=1)
+    model.save(tmp_path / "model")
+    place = tmp_path / "model" / "model.json"
+    facts = json.loads(place.read_text())
+    del facts["sizes"]["steps_per_phase"]
+    place.write_text(json.dumps(facts))
+    again = kind.load(tmp_path / "model")
+    assert again.sizes == model.sizes
+    physics = CartesianMRI(cartesian_mask(16, 0.4))
+    y = physics.A(torch.ones(1, 16, 16, dtype=torch.complex64))
+    assert torch.equal(again(y, physics, "knee"), model(y, physics, "knee"))

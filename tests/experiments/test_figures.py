@@ -364,7 +364,7 @@ def test_similarity_by_phases(made_up: Runner) -> None:
 
 def test_similarity_of_the_ablation(tmp_path: Path) -> None:
     experiment = load_experiment("ablation-phases")
-    values = {3: 0.62, 7: 0.71, 11: 0.735, 15: 0.74}
+    values = {1: 0.62, 2: 0.71, 3: 0.735, 4: 0.74}
     of_a_cell = {source: scores([30.0] * 4, ["a", "a", "b", "b"]) for source in ("brain", "prostate")}
     for n, value in values.items():
         similarity = {"ncc": value, "cka": value - 0.1}
@@ -374,7 +374,7 @@ def test_similarity_of_the_ablation(tmp_path: Path) -> None:
     ncc, _ = drawn(results, "similarity", "similarity")
     for source in of_a_cell:
         assert line_of(ncc, f"{source}: 4 slices of 2 subjects") == (list(values), list(values.values()))
-    assert [tick.get_text() for tick in ncc.get_xticklabels()] == ["3", "7", "11", "15"]
+    assert [tick.get_text() for tick in ncc.get_xticklabels()] == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -32,8 +32,12 @@ def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstructio
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"kappa": 0.5, "momentum": 0.9, "spectrum": [4.0, 3.0, 2.5, 2.0, 1.0, 0.5]}],
-    ids=["plain", "extrapolated"],
+    [
+        {},
+        {"kappa": 0.5, "momentum": 0.9, "spectrum": [4.0, 3.0, 2.5, 2.0, 1.0, 0.5]},
+        {"steps_per_phase": 3, "beta": [0.2, 2.0, 50.0] * 4 + [50.0] * 12, "momentum": 0.5},
+    ],
+    ids=["plain", "extrapolated", "several steps"],
 )
 @torch.no_grad()
 def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, Any]) -> None:
@@ -285,6 +289,71 @@ def test_norms_do_not_overflow_or_vanish_in_single_precision() -> None:
     x = torch.zeros(1, 2, 2, dtype=torch.complex64, requires_grad=True)
     (gradient,) = torch.autograd.grad(square_norm(x).sum(), x)
     assert torch.equal(gradient, torch.zeros_like(x))
+
+
+@torch.no_grad()
+def test_a_phase_of_several_steps_is_those_steps_one_after_the_other() -> None:
+    problem, x0 = learned_problem(2)
+    betas = torch.linspace(0.01, 0.04, 6, dtype=torch.float64)
+    momenta = torch.tensor([0.0, 0.5, 0.4, 0.3, 0.2, 0.6], dtype=torch.float64)
+    options = Options(alpha=0.3, beta=betas, momentum=momenta, eta1=1e-4, eta2=1e-4, eps_0=0.5, iterations=6)
+    one_by_one: list[torch.Tensor] = []
+
+    def keep(status: Status) -> None:
+        one_by_one.append(status.x_next)
+
+    _, short = elda(problem, x0, options, keep)
+    x, trace = elda(problem, x0, replace(options, steps_per_phase=3, iterations=2))
+    assert torch.allclose(x, one_by_one[-1], atol=1e-13)
+    for sample in range(2):
+        assert [step.branch for step in trace.steps(sample)] == ["u", "u"]
+        values = [step.phi for step in short.steps(sample)]
+        assert [step.phi for step in trace.steps(sample)] == pytest.approx([values[2], values[5]], rel=1e-12)
+
+
+@torch.no_grad()
+def test_steps_may_climb_within_a_phase_but_no_phase_climbs() -> None:
+    """The middle one of three steps raises the objective so much that it would be refused alone."""
+    problem, x0 = learned_problem(2)
+    options = Options(alpha=0.5, beta=[0.02, 2.0, 0.02], eps_0=0.5, iterations=3)
+    _, alone = elda(problem, x0, replace(options, safeguard=False))
+    assert all(alone.steps(i)[1].phi > alone.steps(i)[1].phi_before for i in range(2))
+    assert all(elda(problem, x0, options)[1].steps(i)[1].branch == "v" for i in range(2))
+
+    _, free = elda(problem, x0, replace(options, safeguard=False, steps_per_phase=3, iterations=1))
+    _, trace = elda(problem, x0, replace(options, steps_per_phase=3, iterations=4))
+    for i in range(2):
+        assert all(step.phi < step.phi_before for step in trace.steps(i))
+        assert trace.steps(i)[0].branch == "u"
+        assert trace.steps(i)[0].phi == free.steps(i)[0].phi
+
+
+def test_where_the_last_steps_of_a_phase_fail_the_ones_before_are_taken() -> None:
+    """With gradients, and from there on with the momentum of the last step that was taken."""
+    problem, x0 = learned_problem(2)
+    good = torch.tensor([0.02, 0.03, 0.02, 0.03], dtype=torch.float64, requires_grad=True)
+    bad = torch.full((2,), 1e4, dtype=torch.float64)
+    options = Options(alpha=0.3, momentum=0.5, eps_0=0.5, steps_per_phase=4, iterations=2)
+    x, trace = elda(problem, x0, replace(options, beta=torch.cat([good[:2], bad, good[2:], bad])))
+    expected, _ = elda(problem, x0, replace(options, beta=good, steps_per_phase=2))
+    assert {step.branch for i in range(2) for step in trace.steps(i)} == {"u"}
+    assert torch.allclose(x, expected, atol=1e-12)
+    slopes = [torch.autograd.grad(point.abs().sum(), good)[0] for point in (x, expected)]
+    assert torch.allclose(*slopes, rtol=1e-8)
+    assert (slopes[0] != 0).all()
+
+    x, trace = elda(problem, x0, replace(options, beta=1e4, iterations=1))
+    assert {step.branch for i in range(2) for step in trace.steps(i)} == {"v"}
+    assert torch.equal(x, elda(problem, x0, replace(options, beta=1e4, iterations=1, steps_per_phase=1))[0])
+
+
+@torch.no_grad()
+def test_inner_points_are_evaluated_only_where_a_phase_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = count_convolutions(monkeypatch)
+    problem, x0, options = knee_problem(2, side=32, beta=0.1, iterations=2, steps_per_phase=4)
+    _, trace = elda(problem, x0, options)
+    assert trace.accepted_fraction() == 1
+    assert counts["conv2d"] == 3 * (1 + 2 * (4 + 1))
 
 
 def test_step_sizes_per_phase_and_sample() -> None:

@@ -33,6 +33,8 @@ def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"max_line_search": 0}, "max_line_search must be at least 1"),
         ({"max_line_search": 10**9}, "max_line_search must be at most 1000"),
+        ({"steps_per_phase": 0}, "steps_per_phase must be at least 1"),
+        ({"steps_per_phase": 10**9}, "steps_per_phase must be at most 100"),
         ({"iterations": 2.0}, "whole number, but it is 2.0"),
         ({"iterations": True}, "whole number, but it is True"),
         ({"eta1": "0.1"}, "eta1 must be positive and finite, but it is '0.1'"),
@@ -45,7 +47,7 @@ def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
         ({"alpha": 10**400}, "alpha must hold numbers only"),
         ({"momentum": 1.0}, "momentum must lie in"),
         ({"alpha": [0.1, -0.1]}, "alpha must be positive"),
-        ({"beta": torch.ones(2, 2, 2)}, "beta must be a number, one per phase"),
+        ({"beta": torch.ones(2, 2, 2)}, "beta must be a number, one per learned step"),
         ({"beta": []}, "beta must be a number"),
         ({"spectrum": [1.0, 2.0]}, r"spectrum must hold 6 gains, or as many per phase, but it has shape \(2,\)"),
         ({"spectrum": []}, "spectrum must hold 6 gains"),
@@ -75,6 +77,15 @@ def test_options_are_frozen_and_survive_json() -> None:
         assert found is not None
         assert found.tolist() == gains[row].tolist()
     assert Options().gains(0, like) is None
+
+
+def test_beyond_the_last_phase_its_steps_are_used_again() -> None:
+    options = Options(beta=[0.1, 0.2, 0.3, 0.4, 0.5], steps_per_phase=2)
+    like, samples = torch.zeros(1, 3, 3, dtype=torch.complex128), torch.arange(1)
+    found = [round(float(options.step("beta", number, samples, like)), 6) for number in range(9)]
+    assert found == [0.1, 0.2, 0.3, 0.4, 0.5, 0.4, 0.5, 0.4, 0.5]
+    few = Options(beta=[0.1, 0.2], steps_per_phase=3)
+    assert [round(float(few.step("beta", n, samples, like)), 6) for n in range(5)] == [0.1, 0.2, 0.1, 0.2, 0.1]
 
 
 def test_the_documented_defaults_are_the_defaults() -> None:

@@ -137,16 +137,16 @@ def test_the_penalty_counts_proposals_that_do_not_descend_and_teaches_them(safeg
     assert float(gradient[0]) > 0
 
 
-def test_beyond_t_the_last_step_sizes_count() -> None:
+def test_beyond_t_the_step_sizes_of_the_last_phase_count() -> None:
     model = ULDA(SMALL, ["knee"])
     with torch.no_grad():
-        model.steps["knee"].get_parameter("log_kappa").copy_(torch.tensor([0.0, 1.0, 2.0]))
-    kappa = model.options("knee", beyond=True).kappa
-    assert isinstance(kappa, torch.Tensor)
-    assert kappa.detach().tolist() == pytest.approx([math.exp(2)])
-    spectrum = model.options("knee", beyond=True).spectrum
-    assert isinstance(spectrum, torch.Tensor)
-    assert spectrum.shape == (1, 6)
+        model.steps["knee"].get_parameter("log_kappa").copy_(torch.linspace(0, 1.4, 15))
+    options = model.options("knee", beyond=True)
+    assert options.steps_per_phase == 5
+    assert isinstance(options.kappa, torch.Tensor)
+    assert options.kappa.detach().log().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
+    assert isinstance(options.spectrum, torch.Tensor)
+    assert options.spectrum.shape == (5, 6)
     assert ULDA(replace(SMALL, spectral_steps=False), ["knee"]).options("knee").spectrum is None
 
 

@@ -34,8 +34,8 @@ class LDASizes:
         The odd side of the kernels.
     delta
         Width of the smoothed ReLU.
-    phases
-        Iterations of the solver.
+    phases, steps_per_phase
+        Iterations of the solver, and learned steps in each.
     weight, eps_ratio, spectral_steps
         As `adapter_weight`, `eps_ratio` and `spectral_steps` of `ulda.training.Architecture`.
     """
@@ -44,7 +44,8 @@ class LDASizes:
     depth: int = 4
     kernel_size: int = 3
     delta: float = 0.1
-    phases: int = 15
+    phases: int = 3
+    steps_per_phase: int = 5
     weight: float = 0.003
     eps_ratio: float = 0.1
     spectral_steps: bool = True
@@ -70,6 +71,7 @@ class LDASizes:
             kernel_size=self.kernel_size,
             delta=self.delta,
             phases=self.phases,
+            steps_per_phase=self.steps_per_phase,
             shared_steps=False,
             adapter_weight=weight_factor * self.weight,
             eps_ratio=self.eps_ratio,
@@ -123,6 +125,7 @@ class LDA(TrainableMethod):
     adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {"steps_per_phase": 1}
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         known = LDASizes(**sizes)

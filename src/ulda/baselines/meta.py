@@ -77,6 +77,7 @@ class Meta(ULDA, TrainableMethod):
     # the last convolution starts twice as large as elsewhere, for a weight of the task of one half
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "adapter_rate": 0.006, "common": 0.0}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "adapter_rate": 0.006}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {"steps_per_phase": 1}
     has_common_start: ClassVar[bool] = False
 
     def __init__(self, *, inner_steps: int = 5, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:

@@ -83,6 +83,8 @@ class TrainableMethod(nn.Module, Method):
     """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
     """Settings of an adaptation."""
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {}
+    """What sizes are in files of earlier versions, which do not say them."""
 
     def __init__(self, sources: Sequence[str] = (), sizes: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -277,7 +279,7 @@ class TrainableMethod(nn.Module, Method):
             raise TypeError("its domains are not names, or its facts are missing")
         if domain not in (None, *sources, *adapted_to):
             raise ValueError(f"it is to use the domain {domain!r}, which it does not have")
-        model = cls(sources=sources, **facts["sizes"])
+        model = cls(sources=sources, **{**cls.earlier_sizes, **facts["sizes"]})
         for name in adapted_to:
             model.add_domain(name)
         model.adapted_to, model.domain = tuple(adapted_to), domain

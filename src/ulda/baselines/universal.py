@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from torch import Tensor
 
@@ -69,6 +69,7 @@ class UniversalLDA(ULDA, TrainableMethod):
     adapts: ClassVar[str] = "the adapter, the mixing of channels, the added kernels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = OF_NEW_DOMAINS
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {"adapt_only": _UNSAID["adapt_only"], "steps_per_phase": 1}
 
     def __init__(
         self,
@@ -113,12 +114,6 @@ class UniversalLDA(ULDA, TrainableMethod):
     def adaptation_settings(self, batch_size: int) -> Mapping[str, Any]:
         """Return the settings of an adaptation with so many slices in each step."""
         return for_batches(self.adaptation_defaults, batch_size)
-
-    @classmethod
-    def _described(cls, facts: dict[str, Any]) -> Self:
-        """Build the untrained model that the facts of a file describe."""
-        before = {"adapt_only": _UNSAID["adapt_only"]}
-        return super()._described(facts | {"sizes": {**before, **facts["sizes"]}})
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""

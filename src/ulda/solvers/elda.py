@@ -4,6 +4,7 @@ It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; sectio
 
     z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum once x_t - x_{t-1} is uphill
     u = z - (beta_t + kappa_t S_t (I - A^H A)) grad r_eps(z),  S_t a filter of spatial frequencies
+        or several such steps, one after the other; fewer of them where the last points fail
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
     otherwise     a = alpha_bar, v = x_t - a grad phi_eps(x_t)
@@ -19,7 +20,7 @@ acceptance test and the next line search.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -65,21 +66,20 @@ def elda(
     at_x = objective.evaluate(x, eps)
     if not torch.isfinite(at_x.phi + at_x.grad_norm).all():
         raise UldaError("the objective is not finite at the starting point; scale the data, or check the weights")
-    x_before, slope_before = x, at_x.grad_f
+    before = _Point(x, at_x.grad_f)
     for t in range(options.iterations):
-        u = _propose(objective, t, samples, x, at_x, x - x_before, at_x.grad_f - slope_before, eps, options)
+        path, u = _propose(objective, t, samples, x, at_x, before, eps, options)
         at_u = objective.evaluate(u, eps)
-        x_next, at_next = u, at_u
-        branch, n_searches = torch.full_like(samples, PROPOSAL), torch.zeros_like(samples)
+        taken = _Taken(u, at_u, path[-1], torch.full_like(samples, PROPOSAL), torch.zeros_like(samples))
         if options.safeguard:
-            rejected = (~_is_sufficient(x, at_x, u, at_u, options)).nonzero().squeeze(1)
-            if len(rejected):
-                part = objective.take(rejected), x[rejected], at_x.take(rejected), eps[rejected]
-                v, at_v, branch[rejected], n_searches[rejected] = _line_search(*part, options)
-                if len(rejected) == len(samples):
-                    x_next, at_next = v, at_v
-                else:
-                    x_next, at_next = u.index_copy(0, rejected, v), at_u.replace(rejected, at_v)
+            taken = _safeguard(objective, x, at_x, path, taken, eps, options)
+        x_next, at_next, before, branch, n_searches = (
+            taken.x,
+            taken.at_x,
+            taken.before,
+            taken.branch,
+            taken.n_searches,
+        )
         trace.record(samples, x, at_x, x_next, at_next, eps, branch, n_searches)
         status = Status(t, samples, x, x_next, at_x, at_next, u, at_u, eps, branch)
         keep_going = callback is None or callback(status) is not False
@@ -92,16 +92,42 @@ def elda(
         if not keep_going or stopped.all():
             break
         eps = torch.where(reduced, options.gamma * eps, eps)
-        x_before, slope_before, x, at_x = x, at_x.grad_f, x_next, at_next
+        x, at_x = x_next, at_next
         if stopped.any():
             running = (~stopped).nonzero().squeeze(1)
             samples, x, at_x, eps = samples[running], x[running], at_x.take(running), eps[running]
-            x_before, slope_before = x_before[running], slope_before[running]
-            objective, reduced = objective.take(running), reduced[running]
+            objective, before, reduced = objective.take(running), before.take(running), reduced[running]
         if reduced.any() and t + 1 < options.iterations:
             changed = reduced.nonzero().squeeze(1)
             at_x = at_x.replace(changed, objective.take(changed).evaluate(x[changed], eps[changed]))
     return result, trace
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where a learned step begins, and the gradient of the data fidelity there."""
+
+    x: Tensor
+    slope: Tensor
+
+    def take(self, index: Tensor) -> _Point:
+        """Keep some samples."""
+        return _Point(self.x[index], self.slope[index])
+
+    def replace(self, index: Tensor, other: _Point) -> _Point:
+        """Put the samples of `other` in the place of those at `index`."""
+        return _Point(self.x.index_copy(0, index, other.x), self.slope.index_copy(0, index, other.slope))
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What an iteration has come to: where, from where its last step began, and how."""
+
+    x: Tensor
+    at_x: Evaluation
+    before: _Point
+    branch: Tensor
+    n_searches: Tensor
 
 
 def _propose(
@@ -110,22 +136,29 @@ def _propose(
     samples: Tensor,
     x: Tensor,
     at_x: Evaluation,
-    step: Tensor,
-    change: Tensor,
+    before: _Point,
     eps: Tensor,
     options: Options,
-) -> Tensor:
-    """Return u; `step` is the last step of each sample and `change` that of the gradient of the data fidelity."""
-    momentum = options.step("momentum", t, samples, x) * is_downhill(step, at_x)
-    ahead, slope = x + momentum * step, at_x.grad_f + momentum * change
-    z = ahead - options.step("alpha", t, samples, x) * slope
-    slope_r = objective.regularizer_grad(z, eps)
-    u = z - options.step("beta", t, samples, x) * slope_r
-    if options.has_extra_step:
-        extra, gains = objective.unmeasured(slope_r), options.gains(t, x)
-        extra = extra if gains is None else radial_filter(extra, gains)
-        u = u - options.step("kappa", t, samples, x) * extra
-    return u
+) -> tuple[list[_Point], Tensor]:
+    """Take the learned steps of an iteration; return where each begins, and u, where the last one ends.
+
+    `before` is where the step that led to `x` began.
+    """
+    path, has_momentum = list[_Point](), is_downhill(x - before.x, at_x)
+    for number in range(t * options.steps_per_phase, (t + 1) * options.steps_per_phase):
+        here = _Point(x, objective.fidelity_grad(x) if path else at_x.grad_f)
+        momentum = options.step("momentum", number, samples, x) * (1 if path else has_momentum)
+        ahead, slope = x + momentum * (x - before.x), here.slope + momentum * (here.slope - before.slope)
+        z = ahead - options.step("alpha", number, samples, x) * slope
+        slope_r = objective.regularizer_grad(z, eps)
+        u = z - options.step("beta", number, samples, x) * slope_r
+        if options.has_extra_step:
+            extra, gains = objective.unmeasured(slope_r), options.gains(number, x)
+            extra = extra if gains is None else radial_filter(extra, gains)
+            u = u - options.step("kappa", number, samples, x) * extra
+        path.append(here)
+        before, x = here, u
+    return path, x
 
 
 def is_downhill(step: Tensor, at_x: Evaluation) -> Tensor:
@@ -141,6 +174,38 @@ def _is_sufficient(x: Tensor, at_x: Evaluation, u: Tensor, at_u: Evaluation, opt
     is_long_enough = at_x.grad_norm <= square_step.sqrt() / options.eta1
     descends = at_u.phi - at_x.phi <= -options.eta2 / 2 * square_step
     return is_long_enough & descends & torch.isfinite(at_u.grad_norm)
+
+
+def _safeguard(
+    objective: SmoothedObjective,
+    x: Tensor,
+    at_x: Evaluation,
+    path: list[_Point],
+    proposed: _Taken,
+    eps: Tensor,
+    options: Options,
+) -> _Taken:
+    """Take as many learned steps of each proposal as descend, all of them where they do; else search along a line."""
+    x_next, at_next, before = proposed.x, proposed.at_x, proposed.before
+    branch, n_searches = proposed.branch, proposed.n_searches
+    refused = (~_is_sufficient(x, at_x, x_next, at_next, options)).nonzero().squeeze(1)
+    for previous, point in zip(path[-2::-1], path[:0:-1], strict=True):
+        if len(refused) == 0:
+            break
+        trial = point.x[refused]
+        at_trial = objective.take(refused).evaluate(trial, eps[refused])
+        passed = _is_sufficient(x[refused], at_x.take(refused), trial, at_trial, options)
+        winners, chosen = passed.nonzero().squeeze(1), refused[passed]
+        x_next, at_next = x_next.index_copy(0, chosen, trial[winners]), at_next.replace(chosen, at_trial.take(winners))
+        before, refused = before.replace(chosen, previous.take(chosen)), refused[~passed]
+    if len(refused):
+        part = objective.take(refused), x[refused], at_x.take(refused), eps[refused]
+        v, at_v, branch[refused], n_searches[refused] = _line_search(*part, options)
+        if len(refused) == len(x):
+            return _Taken(v, at_v, path[0], branch, n_searches)
+        x_next, at_next = x_next.index_copy(0, refused, v), at_next.replace(refused, at_v)
+        before = before.replace(refused, path[0].take(refused))
+    return _Taken(x_next, at_next, before, branch, n_searches)
 
 
 def _line_search(

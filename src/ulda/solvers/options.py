@@ -14,10 +14,16 @@ from ulda.errors import UldaError
 from ulda.physics.spectrum import KNOTS
 
 StepSize = float | Sequence[float] | Tensor
-"""One number, one per phase ``(T,)``, or one per phase and sample ``(T, n)``; the last phase's is used beyond T."""
+"""One number, one per learned step ``(n_steps,)``, or one per learned step and sample ``(n_steps, n)``.
+
+An iteration has as many learned steps as `Options.steps_per_phase` says; beyond T the last one's are used again.
+"""
 
 MOST_LINE_SEARCH = 1000
 """More steps than a sensible line search has."""
+
+MOST_STEPS = 100
+"""More learned steps than a sensible proposal has."""
 
 STEP_SIZES = ("alpha", "beta", "kappa", "momentum")
 
@@ -39,12 +45,15 @@ class Options:
         curvature 1 in what was measured and 0 in the rest, so there longer steps are right. For a single coil it does
         not move the point where proposals come to rest, which is closest to a stationary one for ``alpha = beta``.
     spectrum
-        Gains of the extra step by spatial frequency, at `ulda.physics.spectrum.KNOTS`: ``(6,)``, or ``(T, 6)`` for one
-        set per phase; None for gain 1. A regulariser that looks at differences of neighbours is curved most for high
-        frequencies, so the low ones take longer steps.
+        Gains of the extra step by spatial frequency, at `ulda.physics.spectrum.KNOTS`: ``(6,)``, or ``(n_steps, 6)``
+        for one set per learned step; None for gain 1. A regulariser that looks at differences of neighbours is curved
+        most for high frequencies, so the low ones take longer steps.
     momentum
         How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
         test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.
+    steps_per_phase
+        How many learned steps a proposal takes, each from where the one before it ended and with step sizes of its
+        own; only the last point is tested. 1 is the method of the paper. Long steps may climb before they pay.
     alpha_bar
         First step of the line search.
     eta1, eta2
@@ -71,6 +80,7 @@ class Options:
     kappa: StepSize = 0.0
     spectrum: Sequence[float] | Sequence[Sequence[float]] | Tensor | None = None
     momentum: StepSize = 0.0
+    steps_per_phase: int = 1
     alpha_bar: float = 1.0
     eta1: float = 0.01
     eta2: float = 0.01
@@ -91,11 +101,12 @@ class Options:
         for name in ("rho", "sigma", "gamma"):
             if not _is_number(value := getattr(self, name)) or not 0 < value < 1:
                 raise UldaError(f"{name} must lie strictly between 0 and 1, but it is {value!r}")
-        for name in ("iterations", "max_line_search"):
+        for name in ("steps_per_phase", "iterations", "max_line_search"):
             if type(value := getattr(self, name)) is not int or value < 1:
                 raise UldaError(f"{name} must be at least 1 and a whole number, but it is {value!r}")
-        if self.max_line_search > MOST_LINE_SEARCH:
-            raise UldaError(f"max_line_search must be at most {MOST_LINE_SEARCH}, but it is {self.max_line_search}")
+        for name, most in (("max_line_search", MOST_LINE_SEARCH), ("steps_per_phase", MOST_STEPS)):
+            if (value := getattr(self, name)) > most:
+                raise UldaError(f"{name} must be at most {most}, but it is {value}")
         if not isinstance(self.safeguard, bool):
             raise UldaError(f"safeguard must be true or false, but it is {self.safeguard!r}")
         for name in STEP_SIZES:
@@ -109,21 +120,28 @@ class Options:
             if values.ndim == 2 and values.shape[1] not in (1, n_samples):
                 raise UldaError(f"{name} is given for {values.shape[1]} samples, but the batch has {n_samples}")
 
-    def step(self, name: str, iteration: int, samples: Tensor, like: Tensor) -> Tensor:
-        """Return the step size `name` of an iteration, shaped to multiply the samples of `like`."""
+    def step(self, name: str, number: int, samples: Tensor, like: Tensor) -> Tensor:
+        """Return the size `name` of a learned step, shaped to multiply the samples of `like`."""
         values = _tensor(getattr(self, name)).to(dtype=_real(like.dtype), device=like.device)
         if values.ndim > 0:
-            values = values[min(iteration, len(values) - 1)]
+            values = values[self._place(number, len(values))]
         if values.ndim > 0:
             values = values[samples] if len(values) > 1 else values[0]
         return values.reshape(-1, *(1,) * (like.ndim - 1))
 
-    def gains(self, iteration: int, like: Tensor) -> Tensor | None:
-        """Return the gains of the extra step of an iteration, ``(6,)``; None for gain 1."""
+    def gains(self, number: int, like: Tensor) -> Tensor | None:
+        """Return the gains of the extra step of a learned step, ``(6,)``; None for gain 1."""
         if self.spectrum is None:
             return None
         values = _tensor(self.spectrum).to(dtype=_real(like.dtype), device=like.device)
-        return values if values.ndim == 1 else values[min(iteration, len(values) - 1)]
+        return values if values.ndim == 1 else values[self._place(number, len(values))]
+
+    def _place(self, number: int, n_sizes: int) -> int:
+        """Return whose sizes a learned step has: beyond the last, those of the last iteration are used again."""
+        if number < n_sizes:
+            return number
+        period = min(self.steps_per_phase, n_sizes)
+        return n_sizes - period + (number - n_sizes) % period
 
     @property
     def has_extra_step(self) -> bool:
@@ -158,7 +176,7 @@ def _check_step_size(name: str, step_size: StepSize) -> None:
         raise UldaError(f"{name} must hold numbers only, in rows of equal length") from error
     if values.ndim > 2 or values.numel() == 0:
         raise UldaError(
-            f"{name} must be a number, one per phase, or one per phase and sample, "
+            f"{name} must be a number, one per learned step, or one per step and sample, "
             f"but it has shape {tuple(values.shape)}"
         )
     if name == "momentum" and not ((values >= 0) & (values < 1)).all():

@@ -29,7 +29,7 @@ SMALL = 1e-2
 """Numbers that have shrunk to less than this part of their first size are compared relative to that, since the
 rounding has not shrunk with them."""
 
-LATER_OPTIONS = frozenset({"kappa", "spectrum"})
+LATER_OPTIONS = frozenset({"kappa", "spectrum", "steps_per_phase"})
 """Options that certificates of earlier versions do not have; their defaults are what those versions did."""
 
 

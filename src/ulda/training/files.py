@@ -21,8 +21,8 @@ from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ULDA, Architecture
 
 VERSION = 1
-LATER_SIZES = ("tied_steps", "spectral_steps")
-"""Sizes that files of earlier versions do not have; there they are false."""
+LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, "steps_per_phase": 1}
+"""Sizes that files of earlier versions do not have, and what they are there."""
 METHOD_FORMAT = "ulda-method"
 """What the file of a model of another method calls itself."""
 
@@ -37,7 +37,8 @@ def base_fingerprint(model: ULDA) -> str:
     """
     weights = fingerprint_weights(model.extractor)
     # what was added later counts only where it differs from what there was before, so fingerprints stay valid
-    sizes = {name: value for name, value in asdict(model.architecture).items() if value or name not in LATER_SIZES}
+    all_sizes = asdict(model.architecture)
+    sizes = {name: value for name, value in all_sizes.items() if name not in LATER_SIZES or value != LATER_SIZES[name]}
     return hashlib.sha256(f"{json.dumps(sizes, sort_keys=True)}|{weights}".encode()).hexdigest()
 
 
@@ -73,7 +74,7 @@ def load_base(folder: str | Path) -> ULDA:
     folder = Path(folder)
     facts = read_facts(folder / "model.json", "ulda-base")
     try:
-        sizes = dict.fromkeys(LATER_SIZES, False) | facts["architecture"]
+        sizes = LATER_SIZES | facts["architecture"]
         model = ULDA(Architecture(**sizes), facts["domains"])
     except (TypeError, KeyError) as error:
         raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error

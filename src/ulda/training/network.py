@@ -50,8 +50,10 @@ class Architecture:
         Of the feature extractor; see `ulda.models.FeatureExtractor`.
     phases
         T, the number of iterations.
+    steps_per_phase
+        How many learned steps a phase takes before it is tested; see `ulda.solvers.Options`.
     shared_steps
-        One set of step sizes for all phases, as a solver that runs on beyond T needs; else one per phase.
+        One set of step sizes for all steps, as a solver that runs on beyond T needs; else one per step.
     adapter_weight
         The weight of the regulariser an adapter starts with.
     eps_ratio
@@ -66,7 +68,8 @@ class Architecture:
     depth: int = 4
     kernel_size: int = 3
     delta: float = 0.1
-    phases: int = 15
+    phases: int = 3
+    steps_per_phase: int = 5
     shared_steps: bool = False
     adapter_weight: float = 0.003
     eps_ratio: float = 0.1
@@ -79,7 +82,7 @@ class StepSizes(nn.Module):
 
     Parameters
     ----------
-    n_phases
+    n_steps
         How many sets of step sizes.
     tied
         Let beta be alpha.
@@ -91,7 +94,7 @@ class StepSizes(nn.Module):
 
     def __init__(
         self,
-        n_phases: int,
+        n_steps: int,
         tied: bool = False,
         spectral: bool = True,
         alpha: float = 1.0,
@@ -99,15 +102,15 @@ class StepSizes(nn.Module):
         momentum: float = 0.9,
     ) -> None:
         super().__init__()
-        self.log_alpha = nn.Parameter(torch.full((n_phases,), math.log(alpha)))
-        self.log_beta = None if tied else nn.Parameter(torch.full((n_phases,), math.log(alpha)))
-        self.log_kappa = nn.Parameter(torch.full((n_phases,), math.log(kappa)))
-        gains = torch.tensor(FIRST_GAINS).log().expand(n_phases, -1)
+        self.log_alpha = nn.Parameter(torch.full((n_steps,), math.log(alpha)))
+        self.log_beta = None if tied else nn.Parameter(torch.full((n_steps,), math.log(alpha)))
+        self.log_kappa = nn.Parameter(torch.full((n_steps,), math.log(kappa)))
+        gains = torch.tensor(FIRST_GAINS).log().expand(n_steps, -1)
         self.log_spectrum = nn.Parameter(gains.clone()) if spectral else None
-        self.logit_momentum = nn.Parameter(torch.full((n_phases,), math.log(momentum / (1 - momentum))))
+        self.logit_momentum = nn.Parameter(torch.full((n_steps,), math.log(momentum / (1 - momentum))))
 
     def forward(self) -> dict[str, Tensor]:
-        """Return the step sizes per phase."""
+        """Return the sizes of each step."""
         log_beta = self.log_alpha if self.log_beta is None else self.log_beta
         steps = {
             "alpha": self.log_alpha.exp(),
@@ -175,7 +178,8 @@ class ULDA(nn.Module):
         check_domain_name(name)
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
-        steps = StepSizes(1 if sizes.shared_steps else sizes.phases, sizes.tied_steps, sizes.spectral_steps)
+        n_steps = 1 if sizes.shared_steps else sizes.phases * sizes.steps_per_phase
+        steps = StepSizes(n_steps, sizes.tied_steps, sizes.spectral_steps)
         if self.sources:
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
@@ -231,7 +235,7 @@ class ULDA(nn.Module):
         return self.extractor
 
     def step_sizes(self, domain: str) -> dict[str, Tensor]:
-        """Return the step sizes of a domain, per phase, or the mean of those of the sources for `COMMON`."""
+        """Return the step sizes of a domain, per step, or the mean of those of the sources for `COMMON`."""
         if domain == COMMON:
             each = [dict(self.steps[source].named_parameters()) for source in self.sources]
             means = {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
@@ -250,8 +254,9 @@ class ULDA(nn.Module):
         weight = float(kernel.norm()) / math.sqrt(kernel.shape[0])
         eps = self.architecture.eps_ratio * weight
         found = self.step_sizes(domain)
-        steps: dict[str, Any] = {name: sizes[-1:] if beyond else sizes for name, sizes in found.items()}
-        options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=self.architecture.phases, **steps)
+        phases, steps_per_phase = self.architecture.phases, self.architecture.steps_per_phase
+        steps: dict[str, Any] = {name: sizes[-steps_per_phase:] if beyond else sizes for name, sizes in found.items()}
+        options = Options(eps_0=eps, eps_tol=0.01 * eps, iterations=phases, steps_per_phase=steps_per_phase, **steps)
         return replace(options, **changes)
 
     @overload
