@@ -361,7 +361,7 @@ def test_batches_of_one_domain_do_not_move_the_others() -> None:
 
 @pytest.mark.parametrize("name", ["ulda", "lda", "meta"])
 def test_files_from_before_phases_had_several_steps(name: str, tmp_path: Path) -> None:
-    kind = method_class(name)
+    kind: Any = method_class(name)
     model = kind(sources=["knee"], width=2, phases=4, steps_per_phase=1)
     model.save(tmp_path / "model")
     place = tmp_path / "model" / "model.json"
