@@ -73,19 +73,13 @@ def elda(
         taken = _Taken(u, at_u, path[-1], torch.full_like(samples, PROPOSAL), torch.zeros_like(samples))
         if options.safeguard:
             taken = _safeguard(objective, x, at_x, path, taken, eps, options)
-        x_next, at_next, before, branch, n_searches = (
-            taken.x,
-            taken.at_x,
-            taken.before,
-            taken.branch,
-            taken.n_searches,
-        )
-        trace.record(samples, x, at_x, x_next, at_next, eps, branch, n_searches)
-        status = Status(t, samples, x, x_next, at_x, at_next, u, at_u, eps, branch)
+        x_next, at_next, before = taken.x, taken.at_x, taken.before
+        trace.record(samples, x, at_x, x_next, at_next, eps, taken.branch, taken.n_searches)
+        status = Status(t, samples, x, x_next, at_x, at_next, u, at_u, eps, taken.branch)
         keep_going = callback is None or callback(status) is not False
 
         reduced = at_next.grad_norm < options.sigma * options.gamma * eps
-        stopped = (options.sigma * eps < options.eps_tol) | ((branch == STALLED) & ~reduced)
+        stopped = (options.sigma * eps < options.eps_tol) | ((taken.branch == STALLED) & ~reduced)
         result = x_next if len(samples) == len(result) else result.index_copy(0, samples, x_next)
         if not keep_going:
             trace.options = replace(options, iterations=t + 1)
@@ -121,7 +115,7 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Taken:
-    """What an iteration has come to: where, from where its last step began, and how."""
+    """Where an iteration ends, where its last step began, and how it went."""
 
     x: Tensor
     at_x: Evaluation
