@@ -305,6 +305,8 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     assert [cell.key for cell in outdated(done.experiment, scale, cells)] == ["adapt-ulda-hip-2-0"]
     # a default that is another one today
     cells["adapt-dncn-hip-2-0"]["recipe"]["settings"]["clip"] = 2.0
+    # a default for kept iterates, which these do not have
+    cells["train-dncn"]["recipe"]["settings"]["continued_phases"] = 3
     # a result that does not tell how it was made, and what was adapted from it
     del cells["train-ulda"]["recipe"]
     found = {cell.key for cell in outdated(done.experiment, scale, cells)}

@@ -21,6 +21,20 @@ from ulda.training.settings import Settings
 _BOOKKEEPING = {"checkpoint_every", "log_every"}
 """Settings that change nothing about a result."""
 
+_OF_KEPT_ITERATES = frozenset(
+    {
+        "chains_after",
+        "chains",
+        "restart",
+        "fresh",
+        "fresh_of",
+        "continued_phases",
+        "longest_rollout",
+        "penalise_kept",
+    }
+)
+"""Settings that mean something only where iterates persist."""
+
 
 def given_settings(changes: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """Return the settings of a stage: checkpoints for resuming, and few validations, which are not free."""
@@ -62,7 +76,7 @@ def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[s
     """Return the cells whose results were made by other recipes than those of today, or do not tell by which.
 
     What was adapted from a training of another recipe is among them. A setting that is newer than a result does not
-    make it another one, as long as it is what it is by default.
+    make it another one, as long as it is what it is by default, and neither does one for kept iterates where none are.
     """
     wanted = cells_of(experiment, scale)
     old = {cell.key for cell in wanted if cell.key in cells and not _is_of_today(experiment, scale, cell, cells)}
@@ -72,8 +86,18 @@ def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[s
 
 
 def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mapping[str, Mapping[str, Any]]) -> bool:
-    kept, today = cells[cell.key].get("recipe"), recipe_of(experiment, scale, cell)
-    return kept is not None and _without_defaults(kept) == _without_defaults(today) and _agrees(kept, today)
+    kept, today = cells[cell.key].get("recipe"), _with_effect(recipe_of(experiment, scale, cell))
+    if kept is None:
+        return False
+    kept = _with_effect(kept)
+    return _without_defaults(kept) == _without_defaults(today) and _agrees(kept, today)
+
+
+def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without the settings that mean nothing in it."""
+    settings = recipe.get("settings", {})
+    unused = _OF_KEPT_ITERATES if settings.get("lower_level") == "unrolled" else ()
+    return {**recipe, "settings": {key: value for key, value in settings.items() if key not in unused}}
 
 
 def _agrees(kept: Any, today: Any) -> bool:
