@@ -49,7 +49,7 @@ def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
         ({"alpha": [0.1, -0.1]}, "alpha must be positive"),
         ({"beta": torch.ones(2, 2, 2)}, "beta must be a number, one per learned step"),
         ({"beta": []}, "beta must be a number"),
-        ({"spectrum": [1.0, 2.0]}, r"spectrum must hold 6 gains, or as many per phase, but it has shape \(2,\)"),
+        ({"spectrum": [1.0, 2.0]}, r"spectrum must hold 6 gains, or as many per learned step; its shape is \(2,\)"),
         ({"spectrum": []}, "spectrum must hold 6 gains"),
         ({"spectrum": 1.0}, "spectrum must hold 6 gains"),
         ({"spectrum": [[1.0] * 6, [1.0]]}, "spectrum must hold numbers only, in rows of equal length"),

@@ -13,7 +13,7 @@ from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
 from ulda.physics import Physics
 from ulda.training.loop import Batch, Task, step_loss, validate
-from ulda.training.network import ULDA, Architecture
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
 from ulda.training.settings import Settings
 
 _COMPARED_SLICES = 8
@@ -125,7 +125,7 @@ class LDA(TrainableMethod):
     adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
-    earlier_sizes: ClassVar[Mapping[str, Any]] = {"steps_per_phase": 1}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         known = LDASizes(**sizes)

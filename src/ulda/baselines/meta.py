@@ -16,7 +16,7 @@ from ulda.errors import UldaError
 from ulda.models import Adapter
 from ulda.models.extractor import DerivedAdapter
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import ULDA, average_into, check_domain_name
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, average_into, check_domain_name
 from ulda.training.settings import Settings
 
 SHARED = "shared"
@@ -77,7 +77,7 @@ class Meta(ULDA, TrainableMethod):
     # the last convolution starts twice as large as elsewhere, for a weight of the task of one half
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "adapter_rate": 0.006, "common": 0.0}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "adapter_rate": 0.006}
-    earlier_sizes: ClassVar[Mapping[str, Any]] = {"steps_per_phase": 1}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
     has_common_start: ClassVar[bool] = False
 
     def __init__(self, *, inner_steps: int = 5, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:

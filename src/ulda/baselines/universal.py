@@ -16,7 +16,7 @@ from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import OF_A_DOMAIN, ULDA, Architecture, belongs_to
+from ulda.training.network import OF_A_DOMAIN, ONE_STEP_PER_PHASE, ULDA, Architecture, belongs_to
 from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
 
 Adapted = Literal[
@@ -69,7 +69,7 @@ class UniversalLDA(ULDA, TrainableMethod):
     adapts: ClassVar[str] = "the adapter, the mixing of channels, the added kernels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = OF_NEW_DOMAINS
-    earlier_sizes: ClassVar[Mapping[str, Any]] = {"adapt_only": _UNSAID["adapt_only"], "steps_per_phase": 1}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {"adapt_only": _UNSAID["adapt_only"], **ONE_STEP_PER_PHASE}
 
     def __init__(
         self,

@@ -86,11 +86,10 @@ def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[s
 
 
 def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mapping[str, Mapping[str, Any]]) -> bool:
-    kept, today = cells[cell.key].get("recipe"), _with_effect(recipe_of(experiment, scale, cell))
+    kept, today = cells[cell.key].get("recipe"), recipe_of(experiment, scale, cell)
     if kept is None:
         return False
-    kept = _with_effect(kept)
-    return _without_defaults(kept) == _without_defaults(today) and _agrees(kept, today)
+    return _essence(kept) == _essence(today) and _agrees(_with_effect(kept), _with_effect(today))
 
 
 def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,9 +106,9 @@ def _agrees(kept: Any, today: Any) -> bool:
     return bool(kept == today)
 
 
-def _without_defaults(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without the settings, and keys of domains, that are what they are by default."""
-    short = {**recipe, "settings": _shortened(Settings, recipe.get("settings", {}))}
+def _essence(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without what means nothing in it, and the settings and keys of domains that are the defaults."""
+    short = {**recipe, "settings": _shortened(Settings, _with_effect(recipe)["settings"])}
     if "domain" in recipe:
         short["domain"] = _shortened(DomainEntry, recipe["domain"])
     if "sources" in recipe:
@@ -124,7 +123,7 @@ def _shortened(kind: type[BaseModel], values: Mapping[str, Any]) -> dict[str, An
 
 
 def _digest(recipe: Mapping[str, Any]) -> str:
-    text = json.dumps(_without_defaults(recipe), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_essence(recipe), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -196,7 +196,7 @@ def _check_spectrum(spectrum: Any) -> None:
         raise UldaError("spectrum must hold numbers only, in rows of equal length") from error
     if values.ndim not in (1, 2) or values.numel() == 0 or values.shape[-1] != len(KNOTS):
         raise UldaError(
-            f"spectrum must hold {len(KNOTS)} gains, or as many per phase, but it has shape {tuple(values.shape)}"
+            f"spectrum must hold {len(KNOTS)} gains, or as many per learned step; its shape is {tuple(values.shape)}"
         )
     if not ((values >= 0) & torch.isfinite(values)).all():
         raise UldaError("spectrum must be finite and at least 0 throughout")

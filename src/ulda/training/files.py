@@ -18,10 +18,10 @@ from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.models.extractor import ChannelMixing
 from ulda.solvers.certificate import fingerprint, fingerprint_weights
-from ulda.training.network import ULDA, Architecture
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
 
 VERSION = 1
-LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, "steps_per_phase": 1}
+LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, **ONE_STEP_PER_PHASE}
 """Sizes that files of earlier versions do not have, and what they are there."""
 METHOD_FORMAT = "ulda-method"
 """What the file of a model of another method calls itself."""

@@ -30,6 +30,9 @@ OWN_RATES = ("adapters", "steps", "task_weights")
 OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 """What parts of the network are called that each domain has for itself."""
 
+ONE_STEP_PER_PHASE: dict[str, Any] = {"steps_per_phase": 1}
+"""What the size is in files of before there was one."""
+
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
 
