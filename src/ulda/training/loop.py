@@ -405,8 +405,7 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     is_fresh = bool(torch.rand(1, generator=generator) < fresh)
     is_common = bool(torch.rand(1, generator=generator) < settings.common)
     warp_seed = int(torch.randint(_SEEDS, (1,), generator=generator))
-    warp = settings.warp / (settings.warp + len(tasks[number].images))
-    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=warp, warp_seed=warp_seed)
+    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=settings.warp, warp_seed=warp_seed)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
     if chain is None or not persists:

@@ -21,10 +21,9 @@ IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares":
 """What is adapted has been trained: it has all its phases from the start, and they mostly descend, which the penalty
 keeps. Few slices teach the right direction and often too much of it, so shares of the way compete with its ends."""
 
-OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001, "warp": 5.0}
-"""How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Of five
-slices half are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart.
-Many slices need few warps."""
+OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001, "warp": 0.5}
+"""How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Half of
+the slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart."""
 
 
 def for_batches(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -103,9 +102,8 @@ class Settings(BaseModel):
         parameters to the last ones are validated; they and the end compete with the start as far as they are clearly
         better, by more than the standard error of the gain. No other validation does then.
     warp
-        Slices of a step are turned (up to 15 degrees), scaled (between 0.86 and 1.16) and sheared by chance, each time
-        anew, as often as if so many warped ones were among those that there are: with 5, half of the time where there
-        are 5 slices, and one time in nine where there are 40. Few slices are not learned by heart then.
+        The probability of a slice of a step to be turned (up to 15 degrees), scaled (between 0.86 and 1.16) and sheared
+        by chance, each time anew, so that few slices are not learned by heart.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -141,7 +139,7 @@ class Settings(BaseModel):
     mean_after: float = Field(1.0, ge=0, le=1)
     keep_best: bool = False
     shares: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
-    warp: float = Field(0.0, ge=0)
+    warp: float = Field(0.0, ge=0, le=1)
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)
