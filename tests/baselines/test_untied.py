@@ -20,6 +20,7 @@ from ulda.baselines.untied import Untied, UntiedRegularizer
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask
+from ulda.solvers import verify
 from ulda.training.loop import Batch, Task, draw, rate_factor
 from ulda.training.settings import Settings
 
@@ -182,6 +183,14 @@ def test_it_has_no_certificate_and_says_so() -> None:
     physics = CartesianMRI(cartesian_mask(32, 0.4))
     with pytest.raises(UldaError, match=r"no objective .* no certificate"):
         ulda.reconstruct(model, physics.A(images(1, 32, 32)), physics)
+    y = physics.A(images(1, 32, 32))
+    with torch.no_grad():
+        x, trace = model(y, physics, "knee", return_trace=True)
+    with pytest.raises(UldaError, match=r"no gradient, .* no certificate"):
+        trace.certificate(y, physics, model.regularizer("knee"), x)
+    certificate = trace.certificate(y, physics, Regularizer(model.extractor, model.adapter("knee")), x)
+    problems = verify(certificate, y, physics, model.regularizer("knee"), x).problems
+    assert any("there is no certificate" in problem for problem in problems)
     with pytest.raises(UldaError, match=r"no certificate.* or set descent to none"):
         model.loss(task("knee"), Batch(0, (0,), 0), Settings(), 0)
     for refused in ({"safeguard": True}, {"initialise": 0.1}):

@@ -228,7 +228,7 @@ def test_a_slice_that_stopped_early_has_a_shorter_trace() -> None:
             f=ones, r=2 * ones, grad_f=torch.ones(len(samples), 2, 2), grad_r=0 * torch.ones(len(samples), 2, 2)
         )
         x = torch.zeros(len(samples), 2, 2)
-        trace.record(torch.tensor(samples), x, at, x, at, ones, LINE_SEARCH * ones, 0 * ones)
+        trace.record(torch.tensor(samples), x, at, x, at, ones, LINE_SEARCH * ones, 0 * ones, 0 * ones)
     found = trace_arrays(trace)
     assert found["phi"][:, 1].tolist() == [3.0, 3.0, 3.0]
     np.testing.assert_array_equal(found["branch"], [[np.nan, np.nan], [1, 1], [np.nan, 1]])

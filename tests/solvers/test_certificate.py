@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, espirit_maps
 from ulda.solvers import Options, Reconstruction, Run, elda, load_run, save_run, verify
-from ulda.solvers.certificate import digest
+from ulda.solvers.certificate import digest, summarize
+from ulda.solvers.trace import Step
+from ulda.training import ULDA, Architecture
 
 OPTIONS = Options(
     alpha=0.5,
@@ -126,6 +129,73 @@ def test_the_first_wrong_iteration_is_named(run: Run) -> None:
     verdict = verify(forged, run.y, run.physics, run.regularizer, run.x)
     assert (verdict.sample, verdict.iteration) == (1, 2)
     assert "iteration 2 of sample 1: phi is" in verdict.problems[0]
+
+
+@pytest.fixture(scope="module")
+def rising(run: Run) -> Run:
+    """Go on without a safeguard from where the objective is small: it rises a little in every iteration."""
+    problem, start = Reconstruction(run.physics, run.y, run.regularizer), run.physics.A_adjoint(run.y)
+    uphill = Options(alpha=1e-4, beta=0.002, eta1=1e-9, eta2=1e-9, eps_0=0.003, iterations=10, safeguard=False)
+    with torch.no_grad():
+        x0, _ = elda(problem, start, Options(alpha=0.5, beta=0.5, eps_0=0.003, eps_tol=1e-30, iterations=60))
+        x, trace = elda(problem, x0, uphill)
+    rises = [step.phi / step.phi_before - 1 for sample in range(2) for step in trace.steps(sample)]
+    assert all(0 < rise < 1e-4 for rise in rises)
+    return Run(*parts(run), x, x0, trace.certificate(*parts(run), x, x0))
+
+
+def test_a_rise_that_hides_in_the_tolerance_is_found(rising: Run) -> None:
+    """Each number on record is within the tolerance of the replay, and on record all descend."""
+    forged = copy.deepcopy(rising.certificate)
+    for sample in forged["samples"]:
+        for step in sample["iterations"]:
+            mean = (step["phi"] + step["phi_before"]) / 2
+            step["phi"], step["phi_before"] = mean * (1 - 1e-7), mean * (1 + 1e-7)
+        steps = [Step(**step) for step in sample["iterations"]]
+        assert all(step.holds(Options(**forged["options"])) for step in steps)
+        sample |= summarize(steps, Options(**forged["options"]))
+        assert sample["every_step_descended"]
+    forged["digest"] = digest({key: value for key, value in forged.items() if key != "digest"})
+    verdict = verify(forged, *parts(rising), rising.x, rising.x0)
+    expected = "iteration 0 of sample 0: the inequality that admits the step does not hold in the replay"
+    assert verdict.problems == (expected,)
+
+
+def test_iterations_begin_where_the_ones_before_end(run: Run) -> None:
+    for name in ("phi", "grad_norm"):
+        forged = copy.deepcopy(run.certificate)
+        forged["samples"][1]["iterations"][2][f"{name}_before"] *= 1 + 1e-6
+        forged["digest"] = digest({key: value for key, value in forged.items() if key != "digest"})
+        problems = verify(forged, *parts(run), run.x).problems
+        end = f"{name}_before is not the {name} that the iteration before it ends with"
+        assert problems == (f"iteration 2 of sample 1: {end}",)
+
+
+def test_certificates_of_before_learned_steps_were_counted(run: Run) -> None:
+    older = copy.deepcopy(run.certificate)
+    for sample in older["samples"]:
+        for step in sample["iterations"]:
+            assert step.pop("learned_steps") == (step["branch"] == "u")
+    older["digest"] = digest({key: value for key, value in older.items() if key != "digest"})
+    assert verify(older, *parts(run), run.x).ok
+
+
+def test_kernels_that_are_computed_from_others_count(tmp_path: Path, run: Run) -> None:
+    """An adapted domain changes the layers of the extractor: its certificate speaks of those as they then are."""
+    model = ULDA(Architecture(width=4, depth=2, phases=2), ["brain"])
+    model.give_mixing("brain")
+    options = model.options("brain")
+    with torch.no_grad():
+        x, trace = elda(
+            Reconstruction(run.physics, run.y, model.regularizer("brain")), run.physics.A_adjoint(run.y), options
+        )
+    certificate = save_run(tmp_path / "run.h5", trace, run.y, run.physics, model.regularizer("brain"), x)
+    assert load_run(tmp_path / "run.h5").verify().ok
+    assert verify(certificate, run.y, run.physics, model.regularizer("brain").settled(), x).ok
+    with torch.no_grad():
+        model.extractor.get_parameter("layers.0.real").add_(1e-3)
+    problems = verify(certificate, run.y, run.physics, model.regularizer("brain"), x).problems
+    assert problems[0] == "the weights is not the one the certificate was made for"
 
 
 def _pixel(run: Run) -> dict[str, Any]:
@@ -407,6 +477,8 @@ def test_other_machines_may_round_differently(run: Run) -> None:
         for step in sample["iterations"]:
             step["grad_norm"] += 5e-7 * first
             step["f"] += 5e-7 * step["phi"]
+        for step, after in pairwise(sample["iterations"]):
+            after["grad_norm_before"] = step["grad_norm"]
         sample["stationarity"] = sample["iterations"][-1]["grad_norm"]
     claims["digest"] = digest({key: value for key, value in claims.items() if key != "digest"})
     assert verify(claims, *parts(run), run.x).ok

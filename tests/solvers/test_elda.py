@@ -337,6 +337,7 @@ def test_where_the_last_steps_of_a_phase_fail_the_ones_before_are_taken() -> Non
     x, trace = elda(problem, x0, replace(options, beta=torch.cat([good[:2], bad, good[2:], bad])))
     expected, _ = elda(problem, x0, replace(options, beta=good, steps_per_phase=2))
     assert {step.branch for i in range(2) for step in trace.steps(i)} == {"u"}
+    assert [step.learned_steps for i in range(2) for step in trace.steps(i)] == [2] * 4
     assert torch.allclose(x, expected, atol=1e-12)
     found, by_hand = (torch.autograd.grad(point.abs().sum(), good)[0] for point in (x, expected))
     assert torch.allclose(found, by_hand, rtol=1e-8)
@@ -344,7 +345,14 @@ def test_where_the_last_steps_of_a_phase_fail_the_ones_before_are_taken() -> Non
 
     x, trace = elda(problem, x0, replace(options, beta=1e4, iterations=1))
     assert {step.branch for i in range(2) for step in trace.steps(i)} == {"v"}
+    assert [step.learned_steps for i in range(2) for step in trace.steps(i)] == [0, 0]
     assert torch.equal(x, elda(problem, x0, replace(options, beta=1e4, iterations=1, steps_per_phase=1))[0])
+
+
+def test_a_spectrum_needs_images() -> None:
+    problem = shrinkage_problem()
+    with pytest.raises(UldaError, match="a spectrum is one of complex images"):
+        elda(problem, problem.y, Options(kappa=0.1, spectrum=[1.0] * 6))
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ def test_the_printed_configuration_holds_every_default() -> None:
 
 
 def test_a_resolved_configuration_reads_back() -> None:
-    text = DATA + "seed: 3\ninitialise: null\ntrain: {phases: [3, 5], learning_rate: 1e-3}\ncard: {licence: CC0}"
+    text = DATA + "seed: 3\ninitialise: null\ntrain: {phases: [2, 3], learning_rate: 1e-3}\ncard: {licence: CC0}"
     config = parse_config(text)
     assert config.train.learning_rate == 0.001
     assert config.initialise is None
@@ -82,6 +82,8 @@ def test_the_table_in_the_document_is_complete() -> None:
         (DATA + "architecture: {widht: 3}", "unknown setting 'architecture.widht'; did you mean 'width'?"),
         (DATA + "architecture: {width: 0}", "the setting architecture is wrong: width must be positive"),
         (DATA + "architecture: {width: much}", "the setting architecture.width is wrong"),
+        (DATA + "train: {phases: [1, 15]}", "15 phases are to be trained, but the architecture has 3"),
+        (DATA + "rounds: [{phases: [4]}]", "4 phases are to be trained, but the architecture has 3"),
         ("data: [{name: a, fil: b}]", "unknown setting 'data[0].fil'; did you mean 'file'?"),
         (DATA + "train: {zzz: 1}", "unknown setting 'train.zzz'; the settings are steps, batch_size,"),
         ("name: x", "the setting data is missing"),

@@ -9,8 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 import ulda
+from ulda.data import demo
 from ulda.solvers import load_run, verify_output
 from ulda.training import base_fingerprint
+from ulda.training.adaptation import default_settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FIRST = FIXTURES / "files-b76d114"
@@ -26,6 +28,14 @@ def test_a_base_and_its_adapter() -> None:
         torch.testing.assert_close(model.get_parameter(name), tensor, rtol=0, atol=0)
     kernel = load_file(FIRST / "knee" / "adapter.safetensors")["adapter.layer.real"]
     torch.testing.assert_close(model.adapters["knee"].get_parameter("layer.real"), kernel, rtol=0, atol=0)
+
+
+def test_the_base_adapts() -> None:
+    """It is from before there was a step along what was not measured: there is still none."""
+    for changes in ({}, {"mean_after": 0.0}):
+        settings = default_settings(n_slices=1).model_copy(update={"steps": 2} | changes)
+        adapted = ulda.adapt(FIRST / "base", demo("knee"), slices=1, settings=settings)
+        assert not adapted.model.options("knee").has_extra_step
 
 
 def test_a_run() -> None:

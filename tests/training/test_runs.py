@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ulda.errors import UldaError
 from ulda.training import ULDA, Architecture, load_base
 from ulda.training.config import Config, parse_config
 from ulda.training.history import Progress
-from ulda.training.runs import has_checkpoint, load_tasks, stage_steps, train_base
+from ulda.training.runs import has_checkpoint, load_tasks, prepare, stage_steps, train_base
 from ulda.training.stages import train_sources
 
 TEXT = """
@@ -109,6 +110,15 @@ def test_a_round_that_keeps_no_checkpoint_is_repeated(config: Config, whole: Pat
     train_base(forgetful, tmp_path, resume=True, report=lambda name, _: seen.append(name))
     assert seen == ["round-1"] * 5
     assert (tmp_path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_run_of_before_phases_had_several_steps_is_not_continued_with_them(config: Config, tmp_path: Path) -> None:
+    """Its configuration does not say how many."""
+    prepare(tmp_path, config, resume=False)
+    place = tmp_path / "config.yaml"
+    place.write_text(re.sub(r"steps_per_phase: \d+,?", "", place.read_text()))
+    with pytest.raises(UldaError, match=r"started with another architecture.steps_per_phase \(1, now 5\)"):
+        prepare(tmp_path, config, resume=True)
 
 
 def test_the_card_counts_all_rounds(config: Config, whole: Path, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class UntiedRegularizer(Regularizer):
     False
     """
 
+    has_true_gradient: ClassVar[bool] = False
+
     def __init__(
         self,
         extractor: FeatureExtractor,

@@ -68,7 +68,7 @@ def reconstruct(
         ["slices", f"{summary.n_slices} of {' x '.join(map(str, summary.shape))}, coils: {summary.n_coils}"],
         ["sampled lines", f"{100 * summary.sampled:.1f} %"],
         ["adapter", summary.domain],
-        ["phases per slice", f"{summary.phases:g}, of which {100 * summary.accepted:.1f} % learned u-steps"],
+        ["phases per slice", f"{summary.phases:g}, of which {100 * summary.accepted:.1f} % took learned steps"],
         ["every phase descended", "yes" if summary.every_step_descended else "no"],
         ["certificate in", summary.run_file],
         ["time", f"{summary.seconds:.1f} s"],

@@ -29,13 +29,14 @@ def verify(
         rows, gap = [], checked.n_pixels / 2
         for number, sample in enumerate(checked.samples if verdict.ok else []):
             steps = sample["iterations"]
-            n_proposals = sum(step["branch"] == "u" for step in steps)
+            # a proposal of before several steps were on record has one
+            n_learned = sum(step.get("learned_steps", int(step["branch"] == "u")) for step in steps)
             # phi with its smoothing gap, which is what no phase and no change of the smoothing may increase
             first, last = steps[0]["phi_before"] + gap * steps[0]["eps"], steps[-1]["phi"] + gap * steps[-1]["eps"]
             gradient = f"{sample['stationarity']:.3g}"
-            rows.append([str(number), str(len(steps)), str(n_proposals), f"{first:.6g}", f"{last:.6g}", gradient])
+            rows.append([str(number), str(len(steps)), str(n_learned), f"{first:.6g}", f"{last:.6g}", gradient])
         if rows:
-            columns = ["slice", "phases", "u-steps", "first phi + d eps/2", "last phi + d eps/2", "last gradient"]
+            columns = ["slice", "phases", "learned steps", "first phi + d eps/2", "last phi + d eps/2", "last gradient"]
             print_table(f"{out.name}: every phase descended, the replay agrees", columns, rows)
         for problem in verdict.problems:
             typer.echo(f"{out.name}: {problem}", err=True)

@@ -55,7 +55,7 @@ def measure(wanted: Sequence[Measure], model: TrainableMethod, domain: str, test
     wanted
         What to measure. ``beyond``: mean PSNR and SSIM after T, 2 T, 8 T and 30 T iterations from zero-filling.
         ``descent``: the share of the T phases, over all slices, that do not raise the objective, and of those that take
-        the proposal; without an acceptance test the latter is 1.
+        learned steps; without an acceptance test the latter is 1.
     model, domain
         A model and which of its domains.
     test, mask
@@ -84,7 +84,7 @@ def measure(wanted: Sequence[Measure], model: TrainableMethod, domain: str, test
 
 
 def descent(traces: Sequence[Trace]) -> dict[str, float]:
-    """Return which share of the phases does not raise the objective, and which takes the proposal."""
+    """Return which share of the phases does not raise the objective, and which takes learned steps."""
     steps = [step for trace in traces for sample in range(trace.n_samples) for step in trace.steps(sample)]
     return {
         "descending": round(sum(step.phi <= step.phi_before for step in steps) / len(steps), DIGITS),

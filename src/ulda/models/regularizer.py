@@ -11,7 +11,7 @@ forward along the incoming direction (dots below) and one pass back give everyth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ class Regularizer(nn.Module):
     >>> torch.allclose(r.grad(x, 0.01), expected, atol=1e-5)
     True
     """
+
+    has_true_gradient: ClassVar[bool] = True
+    """Whether `grad` is the gradient of `value`, without which nothing can be certified."""
 
     def __init__(self, extractor: FeatureExtractor, adapter: Adapter | None = None, *, recompute: bool = False) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import ulda
+from ulda.errors import UldaError
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.options import Options
@@ -45,6 +46,7 @@ def certify(
     x0
         Where the run started; by default from zero-filling, ``A^H y``.
     """
+    check_gradient(regularizer)
     samples = [trace.steps(i) for i in range(trace.n_samples)]
     if x0 is not None and torch.equal(x0, physics.A_adjoint(y)):
         x0 = None
@@ -101,9 +103,16 @@ def fingerprints_of(
     return found if x0 is None else found | {"starting_point": fingerprint([("x0", x0)])}
 
 
+def check_gradient(regularizer: Regularizer) -> None:
+    """Refuse a regulariser that the solver does not follow the gradient of: nothing can be certified."""
+    if not regularizer.has_true_gradient:
+        raise UldaError("this regulariser has no gradient, only what stands for one: there is no certificate of it")
+
+
 def fingerprint_weights(module: nn.Module) -> str:
-    """Return the SHA-256 of all parameters of a module, with their names."""
-    named = sorted(module.named_parameters())
+    """Return the SHA-256 of all parameters of a module, with their names; of a regulariser, of all its kernels."""
+    settled = module.settled() if isinstance(module, Regularizer) else module
+    named = sorted(settled.named_parameters())
     if isinstance(module, Regularizer):
         named.append(("delta", nn.Parameter(torch.tensor(module.extractor.activation.delta, dtype=torch.float64))))
     return fingerprint(named)

@@ -2,9 +2,9 @@
 
 It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
 
-    z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum once x_t - x_{t-1} is uphill
+    z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum where that leads uphill
     u = z - (beta_t + kappa_t S_t (I - A^H A)) grad r_eps(z),  S_t a filter of spatial frequencies
-        or several such steps, one after the other; fewer of them where the last points fail
+        or several such steps, one after the other, each with the momentum of the one before; fewer where the last fail
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
     otherwise     a = alpha_bar, v = x_t - a grad phi_eps(x_t)
@@ -56,6 +56,8 @@ def elda(
         raise UldaError(f"the solver needs a batch (n, ...) with at least one sample, but got shape {tuple(x0.shape)}")
     if not torch.isfinite(torch.view_as_real(x0) if x0.is_complex() else x0).all():
         raise UldaError("the starting point holds NaN or infinite values")
+    if options.spectrum is not None and not (x0.is_complex() and x0.ndim > 2):
+        raise UldaError("a spectrum is one of complex images (n, ..., H, W); leave it out, or give the solver such")
     options.check_batch(x0.shape[0])
     objective.check(x0)
 
@@ -70,11 +72,12 @@ def elda(
     for t in range(options.iterations):
         path, u = _propose(objective, t, samples, x, at_x, before, eps, options)
         at_u = objective.evaluate(u, eps)
-        taken = _Taken(u, at_u, path[-1], torch.full_like(samples, PROPOSAL), torch.zeros_like(samples))
+        branch, n_learned = torch.full_like(samples, PROPOSAL), torch.full_like(samples, len(path))
+        taken = _Taken(u, at_u, path[-1], branch, torch.zeros_like(samples), n_learned)
         if options.safeguard:
             taken = _safeguard(objective, x, at_x, path, taken, eps, options)
         x_next, at_next, before = taken.x, taken.at_x, taken.before
-        trace.record(samples, x, at_x, x_next, at_next, eps, taken.branch, taken.n_searches)
+        trace.record(samples, x, at_x, x_next, at_next, eps, *taken.facts)
         status = Status(t, samples, x, x_next, at_x, at_next, u, at_u, eps, taken.branch)
         keep_going = callback is None or callback(status) is not False
 
@@ -122,6 +125,12 @@ class _Taken:
     before: _Point
     branch: Tensor
     n_searches: Tensor
+    n_learned: Tensor
+
+    @property
+    def facts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """How it went."""
+        return self.branch, self.n_searches, self.n_learned
 
 
 def _propose(
@@ -181,25 +190,27 @@ def _safeguard(
 ) -> _Taken:
     """Take as many learned steps of each proposal as descend, all of them where they do; else search along a line."""
     x_next, at_next, before = proposed.x, proposed.at_x, proposed.before
-    branch, n_searches = proposed.branch, proposed.n_searches
+    branch, n_searches, n_learned = proposed.facts
     refused = (~_is_sufficient(x, at_x, x_next, at_next, options)).nonzero().squeeze(1)
-    for previous, point in zip(path[-2::-1], path[:0:-1], strict=True):
+    for number in range(len(path) - 1, 0, -1):
         if len(refused) == 0:
             break
-        trial = point.x[refused]
+        trial = path[number].x[refused]
         at_trial = objective.take(refused).evaluate(trial, eps[refused])
         passed = _is_sufficient(x[refused], at_x.take(refused), trial, at_trial, options)
         winners, chosen = passed.nonzero().squeeze(1), refused[passed]
         x_next, at_next = x_next.index_copy(0, chosen, trial[winners]), at_next.replace(chosen, at_trial.take(winners))
-        before, refused = before.replace(chosen, previous.take(chosen)), refused[~passed]
+        before, refused = before.replace(chosen, path[number - 1].take(chosen)), refused[~passed]
+        n_learned[chosen] = number
     if len(refused):
         part = objective.take(refused), x[refused], at_x.take(refused), eps[refused]
         v, at_v, branch[refused], n_searches[refused] = _line_search(*part, options)
+        n_learned[refused] = 0
         if len(refused) == len(x):
-            return _Taken(v, at_v, path[0], branch, n_searches)
+            return _Taken(v, at_v, path[0], branch, n_searches, n_learned)
         x_next, at_next = x_next.index_copy(0, refused, v), at_next.replace(refused, at_v)
         before = before.replace(refused, path[0].take(refused))
-    return _Taken(x_next, at_next, before, branch, n_searches)
+    return _Taken(x_next, at_next, before, branch, n_searches, n_learned)
 
 
 def _line_search(

@@ -90,7 +90,7 @@ class RunWriter:
     def __init__(self, file: h5py.File, regularizer: Regularizer, facts: dict[str, Any]) -> None:
         self.n_runs = 0
         self._file = file
-        self._regularizer = regularizer
+        self._regularizer = regularizer = regularizer.settled()
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
         file.attrs["facts"] = json.dumps(facts)
         file.attrs["regularizer"] = json.dumps(_sizes(regularizer))

@@ -48,7 +48,8 @@ class Status:
     eps
         This iteration's smoothing ``(n,)``.
     branch
-        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``.
+        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``; of a proposal of several steps `x_next` may be an earlier point than
+        `u`.
     """
 
     iteration: int
@@ -85,6 +86,8 @@ class Step:
         ``"u"``, ``"v"`` or ``"stalled"``.
     line_search_steps
         How often the line search shortened its step; 0 for a proposal.
+    learned_steps
+        How many learned steps of the proposal were kept, 0 for the other branches; None where it is not on record.
     """
 
     eps: float
@@ -97,6 +100,7 @@ class Step:
     step_length: float
     branch: str
     line_search_steps: int
+    learned_steps: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON, which has none that are not finite: they become null."""
@@ -138,13 +142,14 @@ class Trace:
         eps: Tensor,
         branch: Tensor,
         n_searches: Tensor,
+        n_learned: Tensor,
     ) -> None:
         """Append one iteration of the running samples."""
         with torch.no_grad():
             length = square_norm(x_next - x).sqrt()
             columns = (
                 *(eps, at_x.phi, at_x.grad_norm, at_next.phi, at_next.f, at_next.r, at_next.grad_norm, length),
-                *(branch, n_searches),
+                *(branch, n_searches, n_learned),
             )
             self._records.append((samples, torch.stack([column.double() for column in columns], 1)))
 
@@ -157,14 +162,15 @@ class Trace:
             raise UldaError(f"there is no sample {sample} in a batch of {self.n_samples}")
         found = []
         for samples, numbers in self._records:
-            for *floats, branch, n_searches in numbers[samples == sample].tolist():
+            for *floats, branch, n_searches, n_learned in numbers[samples == sample].tolist():
                 names = list(Step.__dataclass_fields__)[: len(floats)]
                 values: dict[str, Any] = dict(zip(names, floats, strict=True))
-                found.append(Step(**values, branch=BRANCHES[int(branch)], line_search_steps=int(n_searches)))
+                values |= {"line_search_steps": int(n_searches), "learned_steps": int(n_learned)}
+                found.append(Step(**values, branch=BRANCHES[int(branch)]))
         return found
 
     def accepted_fraction(self) -> float:
-        """Return the fraction of iterations, over all samples, that took the proposal u."""
+        """Return the fraction of iterations, over all samples, that took a proposal or its first steps."""
         branches = torch.cat([numbers[:, 8] for _, numbers in self._records])
         return float((branches == PROPOSAL).double().mean())
 

@@ -180,6 +180,14 @@ class Config(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _phases_that_there_are(self) -> Config:
+        stages = self.all_rounds if self.initialise is None else (self.initialise, *self.all_rounds)
+        most = max((max(stage.phases) for stage in stages if stage.phases), default=0)
+        if self.method == ULDA_METHOD and most > self.architecture.phases:
+            raise ValueError(f"{most} phases are to be trained, but the architecture has {self.architecture.phases}")
+        return self
+
+    @model_validator(mode="after")
     def _time_or_rounds(self) -> Config:
         if self.seconds is not None and self.rounds:
             raise ValueError(TIME_OR_ROUNDS)

@@ -26,6 +26,9 @@ LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, **O
 METHOD_FORMAT = "ulda-method"
 """What the file of a model of another method calls itself."""
 
+_LOG_OF_ZERO = -200.0
+"""Its exponential is zero in single precision; that of minus infinity is, too, but has no means with others."""
+
 _MOST_KERNELS = 64
 """No adapter adds more kernels to a layer; a file must not ask for any amount of memory."""
 
@@ -196,7 +199,7 @@ def restore_tensors(module: nn.Module, path: Path, facts: dict[str, Any]) -> Non
     expected = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     for name in expected.keys() - tensors.keys():
         if name.endswith(".log_kappa"):  # files of before there was this step: it is zero
-            tensors[name] = torch.full(expected[name], -torch.inf)
+            tensors[name] = torch.full(expected[name], _LOG_OF_ZERO)
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
         raise UldaError(f"{path.name} in {path.parent.name} holds other tensors than its JSON file describes")
     if facts.get("weights", found) != found:

@@ -33,7 +33,7 @@ VERSION = 2
 FILE_NAME = "comparison.h5"
 
 _TEXTS = ("title", "description", "convention", "judged", "verdict")
-_NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name != "branch")
+_NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name not in ("branch", "learned_steps"))
 _BRANCHES = (*BRANCHES, "")
 _DEFLATE_RATIO = 1100  # deflate makes nothing more than this much smaller
 

@@ -121,7 +121,7 @@ def _step(fields: Mapping[str, Any]) -> Step:
     numbers: dict[str, Any] = {
         name: float("nan") if fields[name] is None else float(fields[name])
         for name in Step.__dataclass_fields__
-        if name not in ("branch", "line_search_steps")
+        if name not in ("branch", "line_search_steps", "learned_steps")
     }
     branch = str(fields["branch"])
     if branch not in BRANCHES:
