@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from tests.training.small_domains import write_domain
 from ulda.baselines import METHODS, TrainableMethod, load_method
 from ulda.baselines.listing import methods_table
 from ulda.baselines.runs import adapt_method, for_method, train
+from ulda.errors import UldaError
+from ulda.training import ULDA, Architecture, save_base
 from ulda.training.config import Config, parse_config
 from ulda.training.config_text import config_yaml
 from ulda.training.history import Progress
@@ -116,6 +119,37 @@ def test_sizes_of_another_method_are_ignored_with_a_note(place: Path) -> None:
     ours, notes = for_method(parse_config(text), "ulda")
     assert (ours.method, ours.sizes, ours.initialise) == ("ulda", {}, Config(data=ours.data).initialise)
     assert notes == ["the sizes in the file are those of dncn and are ignored for ulda"]
+
+
+def test_phases_of_another_method_are_ignored_and_its_own_are_checked() -> None:
+    data = "data: [{name: kidney, file: kidney.npz}]\n"
+    text = data + "architecture: {phases: 15}\ntrain: {phases: [7, 15]}\n"
+    other, notes = for_method(parse_config(text), "lda")
+    assert other.train.phases is None
+    assert notes == ["architecture, train.phases in the file belong to ulda and are ignored for lda"]
+    with pytest.raises(UldaError, match="30 phases are to be trained, but the network has 3"):
+        for_method(parse_config(data + "method: lda\nsizes: {phases: 3}\ntrain: {phases: [30]}"))
+
+
+def test_a_model_that_no_run_made_is_not_replaced(place: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    save_base(ULDA(Architecture(width=2, depth=1, phases=1), ["brain"]), base)
+    before = (base / "model.safetensors").read_bytes()
+    for resume in (False, True):
+        with pytest.raises(UldaError, match="holds a model, but no training that could be continued"):
+            train(config(place), base, resume=resume)
+    assert (base / "model.safetensors").read_bytes() == before
+
+
+def test_the_best_is_not_the_start_for_want_of_a_validation(place: Path, tmp_path: Path) -> None:
+    """Without a validation on the way the end is validated, and what is not chosen by any ends as trained."""
+    given = config(place, "umri")
+    changes = {"steps": 4, "validate_every": 0, "keep_best": True}
+    train(given.model_copy(update={"train": given.train.model_copy(update=changes)}), tmp_path / "umri")
+    rows = (tmp_path / "umri" / "log.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows if row.split(",")[3:] and row.split(",")[3]] == ["step", "0", "4"]
+    teacher = load_file(tmp_path / "umri" / "teachers" / "kidney" / "checkpoint.safetensors")
+    assert not any(name.startswith("best/") for name in teacher)
 
 
 def test_a_file_for_ulda_stays_as_it_is() -> None:

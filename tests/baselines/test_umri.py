@@ -144,6 +144,20 @@ def test_the_second_half_adds_the_distillation_from_the_teacher_of_the_domain() 
         assert torch.equal(images_found, x)
 
 
+def test_the_teacher_sees_the_slices_that_the_network_sees() -> None:
+    """Also where they are warped."""
+    model, task = small(distill_weight=0.5), tasks()[1]
+    teachers = {name: small_dncn(seed) for seed, name in enumerate(model.sources)}
+    warped = replace(BATCH, warp=1.0, warp_seed=3)
+    turned = replace(task, images=task.images_of(warped))
+    settings = Settings(steps=10)
+    found, _ = distilled_loss(model, task, warped, settings, 9, teachers=teachers)
+    expected, _ = distilled_loss(
+        model, turned, replace(BATCH, index=tuple(range(len(BATCH.index)))), settings, 9, teachers=teachers
+    )
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
 def test_the_distillation_reaches_the_network_and_not_the_teachers() -> None:
     model, teachers = small(), {"knee": small_dncn()}
     settings = Settings(steps=2)

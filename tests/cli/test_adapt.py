@@ -9,7 +9,7 @@ import ulda
 from tests.cli.conftest import Command
 from tests.training.small_domains import write_domain
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture, load_base, save_base
+from ulda.training import ULDA, Architecture, load_base, save_adapter, save_base
 from ulda.training.adaptation import adapt, default_settings
 from ulda.training.history import Progress
 from ulda.training.slices import opened
@@ -83,6 +83,24 @@ def test_ctrl_c_says_how_to_continue(
     code, _, errors = command("adapt", *arguments)
     assert code == 130
     assert errors == "stopped; there was nothing to save yet, continue with the same command and --resume\n"
+
+
+def test_what_cannot_be_continued_is_not_replaced(folder: Path, command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "shared"
+    save_adapter(load_base(folder / "base"), "brain", out)
+    before = (out / "adapter.safetensors").read_bytes()
+    arguments = ["--base", folder / "base", "--data", folder / "knee.npz", "--steps", 2, "--out", out]
+    for more in ([], ["--resume"]):
+        code, _, errors = command("adapt", *arguments, *more)
+        assert (code, "without checkpoints to continue from" in errors) == (1, True)
+    assert (out / "adapter.safetensors").read_bytes() == before
+    assert command("adapt", *arguments, "--force")[0] == 0
+    # a mistake does not cost the checkpoints
+    checkpoints = sorted(out.glob("training/**/checkpoint.safetensors"))
+    assert checkpoints
+    code, _, errors = command("adapt", *arguments, "--force", "--base", "nowhere")
+    assert (code, "nowhere" in errors) == (1, True)
+    assert sorted(out.glob("training/**/checkpoint.safetensors")) == checkpoints
 
 
 def test_mistakes_are_one_sentence(folder: Path, command: Command, tmp_path: Path) -> None:

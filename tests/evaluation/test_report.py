@@ -32,6 +32,7 @@ from ulda.evaluation.report import (
 from ulda.evaluation.report.colours import error_colours
 from ulda.evaluation.report.images import (
     BUDGET,
+    MOST_WHITE,
     decode,
     encode,
     encode_report,
@@ -196,6 +197,22 @@ def test_rounding_to_grey_levels() -> None:
     assert to_grey(values).ravel().tolist() == [0, 0, 26, 254, 255, 255, 0, 255]
 
 
+def test_errors_above_the_peak_of_the_reference_are_kept() -> None:
+    reference = np.full((2, 16, 16), 0.5, np.float32)
+    reference[:, 3, 3] = 1.0
+    brighter = reference.copy()
+    brighter[1, 3, 3] = 1.2
+    broken = reference.copy()
+    broken[0, 5, 5] = np.inf
+    report = Report("", "", (Slice("a", "0"), Slice("a", "1")), {"ours": brighter, "theirs": reference}, reference)
+    found = encode_report(report)
+    assert found.whites == (1.0, 1.2)
+    planes = decode(found.slices[1], found.n_planes, packed=found.packed).astype(float) * found.whites[1] / 255
+    assert planes[1, 3, 3] - planes[0, 3, 3] == pytest.approx(0.2, abs=0.005)
+    assert "brightest image of a slice" in found.precision
+    assert encode_report(replace(report, images={"ours": broken, "theirs": reference})).whites == (MOST_WHITE, 1.0)
+
+
 def test_what_does_not_fit_is_compressed_with_a_stated_loss() -> None:
     ramp = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
     noise = np.random.default_rng(0).integers(0, 20, (6, 4, 64, 64)).astype(np.uint8)
@@ -235,7 +252,9 @@ def test_200_slices_of_8_methods_stay_below_30_megabytes(tmp_path: Path) -> None
     assert n_bytes == (tmp_path / "report.html").stat().st_size < 30_000_000
     page = embedded((tmp_path / "report.html").read_text())["sources"][0]
     assert page["mime"] == "image/webp"
-    assert np.array_equal(decode(page["pictures"][199], 10, packed=True)[8], to_grey(methods["method 7"])[199])
+    assert np.array_equal(
+        decode(page["pictures"][199], 10, packed=True)[8], to_grey(methods["method 7"][199] / page["whites"][199])
+    )
 
 
 def test_slices_of_256_pixels_stay_below_28_megabytes() -> None:
@@ -257,7 +276,7 @@ def test_slices_of_256_pixels_stay_below_28_megabytes() -> None:
     # the error maps stay readable: what is lost is a small part of their scale
     assert int(stated.group(1)) <= 255 * error_scale(report) / 4
     planes = decode(found.slices[7], found.n_planes, packed=False)
-    wrong = np.abs(planes[4].astype(int) - to_grey(methods["method 3"])[7])
+    wrong = np.abs(planes[4].astype(int) - to_grey(methods["method 3"][7] / found.whites[7]))
     assert np.percentile(wrong, 99) <= int(stated.group(1))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tests.training.small_domains import write_domain
@@ -242,7 +246,7 @@ def test_a_budget_starts_nothing_that_would_end_later(tmp_path: Path, data: Path
     # trainings take 100 s, as far as is known, so that none is begun; and without it there is nothing to adapt
     assert not (tmp_path / "log").exists()
     assert time.monotonic() - start < 5
-    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder)) == 100.0
+    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder), {}) == 100.0
     assert next(cell.key for cell in pending(one, ["dncn"])) == "train-dncn"
 
 
@@ -260,10 +264,113 @@ def test_a_budget_counts_on_what_was_never_measured(
     assert "train-dncn" in (tmp_path / "log").read_text()
 
 
+def test_an_adaptation_is_not_estimated_by_a_test(tmp_path: Path, data: Path) -> None:
+    """With no slices nothing is trained; other numbers of slices count by their steps."""
+    one = runner(tmp_path, data)
+    write_cell(one.cells_folder, Cell("adapt", "ulda", "hip", 0), {"wall_clock": 1.0, "results": {}})
+    few, many, steps = Cell("adapt", "ulda", "hip", 2), Cell("adapt", "ulda", "hip", 100), {2: 3, 100: 30}
+    assert estimate(many, read_cells(one.cells_folder), steps) is None
+    write_cell(one.cells_folder, few, {"wall_clock": 7.0, "results": {}})
+    assert estimate(many, read_cells(one.cells_folder), steps) == 70.0
+    assert estimate(Cell("adapt", "dncn", "hip", 2), read_cells(one.cells_folder), steps) == 7.0
+    assert estimate(Cell("adapt", "dncn", "hip", 0), read_cells(one.cells_folder), steps) == 1.0
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path, data: Path) -> None:
+    one, cell = runner(tmp_path / "run", data), Cell("classical", "zero-filling", "hip")
+    code = (
+        "import fcntl, pathlib, sys, time; path = pathlib.Path(sys.argv[1]); path.parent.mkdir(parents=True);"
+        "file = path.open('a'); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    )
+    place = one.folder / "locks" / cell.key
+    with subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            assert one.is_claimed(cell)
+            with pytest.raises(UldaError, match="another process runs the cell classical-zero-filling-hip"):
+                one.run(cell)
+            run_all(one, methods=["zero-filling"], command=writer(one, tmp_path / "log"))
+            assert (tmp_path / "log").read_text().split() == ["classical-zero-filling-knee"]
+        finally:
+            holder.kill()
+    assert not one.is_claimed(cell)
+    run_all(one, methods=["zero-filling"], command=writer(one, tmp_path / "log"))
+    assert one.is_done(cell)
+
+
+def test_a_termination_ends_the_cells_too(tmp_path: Path, data: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.experiments.test_experiments import runner;"
+        "from ulda.experiments.scheduling import run_all;"
+        "sleep = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(60)';"
+        "run_all(runner(Path(sys.argv[1]), Path(sys.argv[2])),"
+        " command=lambda cell: [sys.executable, '-c', sleep, sys.argv[1] + '/pid'])"
+    )
+    tmp_path.joinpath("run").mkdir()
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run"), str(data)], cwd=root)
+    pid = tmp_path / "run" / "pid"
+    end = time.monotonic() + 60
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
+        time.sleep(0.1)
+    parent.terminate()
+    assert parent.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_an_adaptation_tells_the_training_that_it_is_from(tmp_path: Path, data: Path) -> None:
+    one = runner(tmp_path, data)
+    one.run(Cell("train", "dncn"))
+    longer = TINY["scales"]["bench"] | {"steps": 5}
+    other = runner(tmp_path, data, scales={"bench": longer})
+    other.run(Cell("adapt", "dncn", "hip", 0))
+    # a new training, and the adaptation is still one of the old
+    other.forget(Cell("train", "dncn"))
+    assert not other.is_done(Cell("adapt", "dncn", "hip", 0))
+    one.run(Cell("train", "dncn"))
+    other.run(Cell("adapt", "dncn", "hip", 0))
+    kept = read_cells(other.cells_folder)["adapt-dncn-hip-0-0"]
+    other.forget(Cell("train", "dncn"))
+    other.run(Cell("train", "dncn"))
+    write_cell(other.cells_folder, Cell("adapt", "dncn", "hip", 0), {k: v for k, v in kept.items() if k != "cell"})
+    assert [cell.key for cell in other.outdated()] == ["adapt-dncn-hip-0-0"]
+
+
+def test_data_that_is_imported_otherwise_is_kept_apart(tmp_path: Path, data: Path) -> None:
+    scale = TINY["scales"]["bench"]
+    plain, combined = (
+        runner(tmp_path, data, scales={"bench": scale | {"single_coil": single}}).data for single in (False, True)
+    )
+    entry = runner(tmp_path, data).experiment.domain("knee")
+    assert plain.domain(entry).path.name == "knee-32.h5"
+    assert combined.domain(entry).path.name == "knee-32-combined.h5"
+
+
+def test_names_must_do_as_names_of_files() -> None:
+    for changes in (
+        {"variants": [{"method": "ulda", "label": "w/o warp"}]},
+        {"variants": [{"method": "ulda", "label": "../../victim"}]},
+        {"targets": [{"name": "../hip"}]},
+        {"targets": [{"name": "knee, 3T"}]},
+    ):
+        with pytest.raises(ValidationError, match="should match pattern"):
+            Experiment.model_validate(TINY | changes)
+    alike = {
+        "targets": [{"name": "brain-knee"}, {"name": "hip"}],
+        "variants": [{"method": "ulda"}, {"method": "ulda", "label": "ulda-brain"}],
+        "sources": [{"name": "knee"}],
+    }
+    experiment = Experiment.model_validate(TINY | alike | {"targets": [{"name": "brain-hip"}, {"name": "hip"}]})
+    with pytest.raises(UldaError, match="two cells of tiny would be called adapt-ulda-brain-hip-0-0"):
+        cells_of(experiment, experiment.scale("bench"))
+
+
 def test_an_interrupted_cell_counts_with_all_its_time(tmp_path: Path, data: Path) -> None:
     one = runner(tmp_path, data)
     write_cell(one.cells_folder, Cell("train", "ulda"), {"wall_clock": 5.0, "spent": {"seconds": 80.0}, "results": {}})
-    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder)) == 80.0
+    assert estimate(Cell("train", "dncn"), read_cells(one.cells_folder), {}) == 80.0
 
 
 def test_cells_of_other_settings_are_noticed_and_renewed(tmp_path: Path, data: Path) -> None:

@@ -49,7 +49,10 @@ def test_a_section_has_the_setting_the_verdict_and_the_scores() -> None:
     assert "Knees to larger crops of knees; 32 x 32 pixels." in text
     assert "4 gradient steps with 2 slices each on the sources, then 3 with 2 slices, 3 with 100 slices" in text
     assert "Test slices: hip 4 of 2 subjects. 5 of 20 cells were run (nothing of zero-filling yet), 2.5 h of" in text
-    assert "**U-LDA is at least as good as the best other method in 3 of 6 comparisons.**" in text
+    assert (
+        "**U-LDA is at least as good as the best other method in 3 of 6 "
+        "comparisons, clearly better in 2 and clearly worse in 3.**"
+    ) in text
     assert "| DnCn |  | 30.50 / 0.800 (-1.50 [-2.00, -1.00]) | 33.00 / 0.910" in text
 
 

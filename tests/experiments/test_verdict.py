@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import pytest
 
 from tests.experiments.test_experiments import TINY
+from ulda.errors import UldaError
 from ulda.experiments import Experiment
+from ulda.experiments.tables import records_of, rows_of
 from ulda.experiments.verdict import sentences, standings
 
 SUBJECTS = ["a", "a", "b", "b"]
@@ -57,7 +61,10 @@ def test_draws_are_averaged() -> None:
 
 def test_the_sentences_count_and_say_where_it_is_behind() -> None:
     first, *rest = sentences(EXPERIMENT, CELLS, (2, 100))
-    assert first == "U-LDA is at least as good as the best other method in 3 of 6 comparisons"
+    assert first == (
+        "U-LDA is at least as good as the best other method in 3 of 6 comparisons, clearly better in 2 and clearly "
+        "worse in 3"
+    )
     assert rest[0] == (
         "hip, 2 slices, PSNR: U-LDA leads DnCn, the best other method, by 1.50 dB (difference [1.00, 2.00])"
     )
@@ -65,6 +72,52 @@ def test_the_sentences_count_and_say_where_it_is_behind() -> None:
         "hip, 2 against 100 slices, PSNR: U-LDA is behind DnCn, the best other method, by 1.00 dB "
         "(difference [-1.50, -0.50])"
     )
+
+
+def test_a_difference_of_no_clear_sign_is_said_to_be_one() -> None:
+    _, _, _, equal, *_ = sentences(EXPERIMENT, CELLS, (2, 100))
+    assert equal.endswith("(difference [-0.50, 0.50], no clear one)")
+
+
+def test_a_method_without_training_is_among_the_others() -> None:
+    scores = {"psnr": [40.0] * 4, "ssim": [0.5] * 4, "subjects": SUBJECTS}
+    cell = {"kind": "classical", "method": "zero-filling", "domain": "hip", "size": 0, "draw": 0}
+    classical = {"classical-zero-filling-hip": {"cell": cell, "results": {"hip": scores}}}
+    found = standings(EXPERIMENT, CELLS | classical, (2, 100))
+    assert [s.best_other for s in found if s.score == "psnr"] == ["zero-filling"] * 3
+    assert [s.best_other for s in found if s.score == "ssim"] == ["unet", "dncn", "dncn"]
+
+
+def test_the_best_other_one_is_the_best_on_the_draws_in_common() -> None:
+    """A lucky draw of another one, which the reference does not have, does not hide who is ahead of it."""
+    ours, common = adapted("ulda", 2, [30.0] * 4, 0.9), adapted("dncn", 2, [30.5] * 4, 0.8)
+    lucky = adapted("unet", 2, [29.0] * 4, 0.8), adapted("unet", 2, [39.0] * 4, 0.8, draw=1)
+    (psnr, _) = standings(EXPERIMENT, dict([ours, common, *lucky]), (2,))
+    assert (psnr.best_other, psnr.difference.mean) == ("dncn", -0.5)
+    # one without a draw in common cannot be compared, and hides no other
+    (psnr, _) = standings(EXPERIMENT, dict([ours, common, lucky[1]]), (2,))
+    assert psnr.best_other == "dncn"
+
+
+def test_only_what_was_tested_alike_is_compared() -> None:
+    cells = copy.deepcopy(CELLS)
+    for key, result in cells.items():
+        result["results"]["hip"] |= {"data": "A", "mask": "other" if "dncn-hip-2" in key else "M"}
+    assert [s.best_other for s in standings(EXPERIMENT, cells, (2,))] == ["unet", "unet"]
+    rows = rows_of(EXPERIMENT, cells, (2,))
+    assert [row[-2] for row in rows if row[0] == "DnCn"] == ["30.50 / 0.800"]
+    again = dict([adapted("dncn", 2, [30.0] * 4, 0.8, draw=1)])
+    with pytest.raises(UldaError, match="the draws of dncn on hip with 2 slices were tested on different slices"):
+        standings(EXPERIMENT, cells | again, (2,))
+
+
+def test_a_score_that_is_not_finite_is_shown_and_left_out() -> None:
+    cells = CELLS | dict([adapted("dncn", 2, [math.nan, 30.0, 31.0, 31.0], 0.8)])
+    (psnr, _) = standings(EXPERIMENT, cells, (2,))
+    assert psnr.best_other == "unet"
+    rows = rows_of(EXPERIMENT, cells, (2,))
+    assert [row[-2] for row in rows if row[0] == "DnCn"] == ["not finite"]
+    assert records_of(EXPERIMENT, cells)
 
 
 def test_what_is_missing_is_not_compared() -> None:

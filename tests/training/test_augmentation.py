@@ -59,6 +59,20 @@ def test_a_warp_is_the_affine_map_that_it_says() -> None:
     assert np.abs(found - expected)[inside].mean() < 0.1 * np.abs(found - image)[inside].mean()
 
 
+def test_turning_a_slice_that_is_not_square_does_not_stretch_it() -> None:
+    """The disc stays one, whatever the seed: its width and height differ by the shear alone."""
+    rows, columns = torch.meshgrid(torch.arange(96) - 47.5, torch.arange(48) - 23.5, indexing="ij")
+    disc = ((rows**2 + columns**2).sqrt() < 15).to(torch.complex64)[None]
+    for seed in range(20):
+        weight = warped(disc, 1.0, seed)[0].abs().double()
+        total = weight.sum()
+        spread = torch.stack(
+            [(weight * a * b).sum() / total for a in (rows, columns) for b in (rows, columns)]
+        ).reshape(2, 2)
+        long, short = torch.linalg.eigvalsh(spread).sqrt().flip(0).tolist()
+        assert long / short < 1.13
+
+
 def test_the_share_decides_how_many_are_warped() -> None:
     images = slices(1).expand(400, -1, -1)
     found = warped(images, 0.5, seed=3)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from ulda.errors import UldaError
 from ulda.models.extractor import ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
+from ulda.training.files import domain_fingerprint
 
 SMALL = Architecture(width=4, depth=2, phases=3)
 
@@ -90,6 +91,29 @@ def test_a_changed_weight_of_an_adapter_is_refused(tmp_path: Path) -> None:
         load_adapter(model, tmp_path / "brain")
 
 
+def test_an_adapter_says_whose_it_is(tmp_path: Path) -> None:
+    model = ULDA(SMALL, ["brain"])
+    save_adapter(model, "brain", tmp_path)
+    facts = json.loads((tmp_path / "adapter.json").read_text())
+    del facts["domain"]
+    (tmp_path / "adapter.json").write_text(json.dumps(facts))
+    with pytest.raises(UldaError, match="does not say whose adapter it is"):
+        load_adapter(model, tmp_path)
+
+
+def test_all_that_reconstructs_a_domain_is_in_its_fingerprint() -> None:
+    model = ULDA(SMALL, ["brain", "knee"])
+    model.give_mixing("knee")
+    before = {name: domain_fingerprint(model, name) for name in ("brain", "knee")}
+    assert before["brain"] != before["knee"]
+    for name in ("steps.knee.log_alpha", "mixings.knee.raw", "adapters.knee.layer.real"):
+        changed = [key for key in dict(model.named_parameters()) if key.startswith(name.rsplit(".", 1)[0])]
+        with torch.no_grad():
+            model.get_parameter(changed[0]).add_(0.01)
+        assert domain_fingerprint(model, "knee") not in before.values()
+        assert domain_fingerprint(model, "brain") == before["brain"]
+
+
 def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
     base = tmp_path / "base"
     with pytest.raises(UldaError, match=r"no model\.json"):
@@ -107,6 +131,9 @@ def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(UldaError, match="holds other tensors"):
         load_base(base)
     weights.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UldaError, match=r"describes a larger model than model.safetensors holds"):
+        load_base(base)
+    weights.write_bytes(content[:-8])
     with pytest.raises(UldaError, match="cannot be read as safetensors"):
         load_base(base)
     weights.write_bytes(content)
@@ -115,6 +142,8 @@ def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
         ("{}", "does not describe"),
         (text.replace('"version": 1', '"version": 9'), "upgrade"),
         (text.replace('"width"', '"wide"'), "does not describe a model"),
+        (text.replace('"width": 4', '"width": 40000'), "describes a larger model than model.safetensors holds"),
+        (text.replace('"phases": 3', '"phases": 10000000000'), "describes a larger model"),
     ):
         facts.write_text(wrong)
         with pytest.raises(UldaError, match=message):

@@ -52,6 +52,20 @@ def test_subjects_are_held_out_where_there_are_no_labels(tmp_path: Path) -> None
     assert "one subject" in alone.origin
 
 
+def test_an_empty_slice_is_named() -> None:
+    images = torch.ones(3, 8, 8, dtype=torch.complex64)
+    images[1] = 0
+
+    class Empty:
+        name, undersampled = "knee", False
+
+        def images(self) -> list[torch.Tensor]:
+            return list(images)
+
+    with pytest.raises(UldaError, match="slice 1 of the domain knee is empty or not finite"):
+        normalised_images(Empty())  # type: ignore[arg-type]
+
+
 def test_images_peak_at_one(tmp_path: Path) -> None:
     with opened(write_domain(tmp_path / "knee.npz"), size=(24, 24), phase_seed=1) as knee:
         images = normalised_images(knee)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ulda.baselines.budget import Budget
-from ulda.baselines.listing import check_sizes
+from ulda.baselines.listing import check_sizes, default_sizes
 from ulda.baselines.registry import load_method, method_class
 from ulda.baselines.trainable import TrainableMethod
 from ulda.baselines.universal import UniversalLDA
@@ -16,7 +16,7 @@ from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.physics import Mask
 from ulda.training.adaptation import Outcome, default_settings, load_target
-from ulda.training.config import OF_ULDA, TIME_OR_ROUNDS, ULDA_METHOD, Config
+from ulda.training.config import OF_ULDA, TIME_OR_ROUNDS, ULDA_METHOD, Config, check_phases
 from ulda.training.files import METHOD_FORMAT, read_facts
 from ulda.training.history import Report
 from ulda.training.loop import Task
@@ -56,13 +56,16 @@ def for_method(config: Config, name: str | None = None, seconds: float | None = 
     if name != ULDA_METHOD:
         ignored = sorted(OF_ULDA & config.model_fields_set) if config.method == ULDA_METHOD else []
         given = {key: getattr(config.train, key) for key in config.train.model_fields_set}
+        if name != config.method and given.pop("phases", None) is not None:
+            ignored.append("train.phases")
         for key, value in {"lower_level": "unrolled", "common": kind.training_defaults.get("common")}.items():
             if value is not None and given.get(key, value) != value:
                 ignored.append(f"train.{key}")
                 given[key] = value
         if ignored:
-            notes.append(f"{', '.join(ignored)} in the file belong to {ULDA_METHOD} and are ignored for {name}")
+            notes.append(f"{', '.join(ignored)} in the file belong to {config.method} and are ignored for {name}")
         check_sizes(name, sizes)
+        check_phases(given.get("phases"), (default_sizes(name) | sizes).get("phases"))
         train = Settings.model_validate({**kind.training_defaults, **given})
         # every setting is given from here on, as a run that is continued must be the one that was started
         changes |= {"initialise": None, "rounds": (), "train": Settings.model_validate(train.model_dump())}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor, nn
 
 import ulda
@@ -19,7 +18,7 @@ from ulda.baselines.budget import Budget, Spent
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.physics import Physics
-from ulda.training.files import METHOD_FORMAT, VERSION, read_facts, restore_tensors, write_tensors
+from ulda.training.files import METHOD_FORMAT, VERSION, check_size, read_facts, restore_tensors, write_tensors
 from ulda.training.history import Progress, Report, total_seconds
 from ulda.training.loop import Batch, Task, fit
 from ulda.training.runs import BUDGET_NAME
@@ -260,11 +259,7 @@ class TrainableMethod(nn.Module, Method):
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
         path = folder / "model.safetensors"
         try:
-            # without memory at first: a file must not ask for more than it brings
-            with torch.device("meta"):
-                size = sum(p.numel() * p.element_size() for p in cls._described(facts).parameters())
-            if path.is_file() and size > path.stat().st_size:
-                raise UldaError(f"model.json in {folder.name} describes a larger model than {path.name} holds")
+            check_size(path, lambda: cls._described(facts))
             model = cls._described(facts)
         except (TypeError, KeyError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
             raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error

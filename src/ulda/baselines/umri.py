@@ -141,7 +141,7 @@ class UMRI(DnCn):
             by_domain.setdefault(task.domain, []).append(task)
         steps = max(1, settings.steps // len(by_domain))
         to_do = len(by_domain) * steps
-        alone = settings.model_copy(update={"steps": steps, "validate_every": 0, "patience": 0})
+        alone = settings.model_copy(update={"steps": steps, "keep_best": False, "validate_every": 0, "patience": 0})
         teachers, seconds = {}, 0.0
         for number, (domain, own_tasks) in enumerate(by_domain.items()):
             teacher = teachers[domain] = self.teacher(domain, settings.seed)
@@ -233,5 +233,5 @@ def distilled_loss(
     loss, x = supervised_loss(partial(model, features=features), task, batch, settings, step)
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
     with torch.no_grad():
-        teachers[task.domain](physics.A(task.images[list(batch.index)]), physics, features=taught)
+        teachers[task.domain](physics.A(task.images_of(batch)), physics, features=taught)
     return loss + model.sizes["distill_weight"] * distillation_loss(features, taught), x

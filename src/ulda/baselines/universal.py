@@ -131,7 +131,7 @@ class UniversalLDA(ULDA, TrainableMethod):
             return super().train_stages(tasks, settings, folder, report)
         # nothing is chosen by validations there
         steps = max(1, round(self.initialise * settings.steps))
-        alone = settings.model_copy(update={"steps": steps, "validate_every": 0})
+        alone = settings.model_copy(update={"steps": steps, "keep_best": False, "validate_every": 0})
         place = None if folder is None else folder / "initialise"
         before = stages.initialise(self, tasks, alone, folder=place, report=report)
         after, extra_steps = super().train_stages(tasks, settings, folder, report)

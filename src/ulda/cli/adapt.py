@@ -55,16 +55,19 @@ def adapt(
     from ulda.physics import load_mask
     from ulda.training.slices import opened
 
-    adapt_to = _adaptation(base, method, out, augment=aug)
+    adapt_to, lines = _adaptation(base, method, out, augment=aug), None if mask is None else load_mask(mask)
     try:
         with (
             progress_bar("adapting") as advance,
             opened(data, size=parse_size(size), phase_seed=phase_seed, name=name or "") as domain,
         ):
+            # only now: a mistake in what was asked for must not cost what there is
+            for checkpoint in _checkpoints(place) if force and not resume else ():
+                checkpoint.unlink()
             result = adapt_to(
                 domain,
                 slices=slices,
-                mask=None if mask is None else load_mask(mask),
+                mask=lines,
                 ratio=ratio,
                 seed=seed,
                 steps=steps,
@@ -114,12 +117,14 @@ def _adaptation(base: str, method: str | None, out: Path, *, augment: bool) -> C
 
 def _check_folder(out: Path, place: Path, *, resume: bool, force: bool) -> None:
     """Refuse to mix with an earlier adaptation, before any work is done; --force starts anew."""
-    checkpoints = sorted(place.glob("**/checkpoint.safetensors"))
-    if resume:
-        return
+    has_begun, is_done = any(_checkpoints(place)), any(out.glob("adapter.*")) or any(out.glob("model.*"))
     if force:
-        for checkpoint in checkpoints:
-            checkpoint.unlink()
         return
-    if checkpoints or any(out.glob("adapter.*")) or any(out.glob("model.*")):
+    if is_done and not has_begun:
+        raise UldaError(f"{out} holds an adaptation without checkpoints to continue from; replace it with --force")
+    if has_begun and not resume:
         raise UldaError(f"{out} holds an adaptation already; continue it with --resume or replace it with --force")
+
+
+def _checkpoints(place: Path) -> list[Path]:
+    return sorted(place.glob("**/checkpoint.safetensors"))

@@ -68,7 +68,7 @@ def evaluate(
         from ulda.data.measurements import Undersampling
         from ulda.evaluation.assessment import assess
         from ulda.evaluation.unseen import check_unseen
-        from ulda.training.files import base_fingerprint
+        from ulda.training.files import base_fingerprint, domain_fingerprint
         from ulda.training.slices import opened
 
         start = time.perf_counter()
@@ -88,6 +88,7 @@ def evaluate(
             result = _data_facts(chosen, split) | {
                 "base": base_fingerprint(network),
                 "adapter": None if adapter is None else network.domain,
+                "weights": domain_fingerprint(network, network.active_domain()),
                 "against": {name: other.as_dict() for name, other in others.items()},
                 "iterations": iterations or network.architecture.phases,
                 "notes": notes,

@@ -71,7 +71,7 @@ def run(
     with 1 when something is missing.
     """
     from ulda.experiments.cells import cells_of
-    from ulda.experiments.scheduling import python_command, run_all
+    from ulda.experiments.scheduling import python_command, run_all, waiting_for
 
     runner = _runner(name, scale, folder, data, device)
     if check:
@@ -104,6 +104,9 @@ def run(
             runner, jobs=jobs, seconds=parse_time(budget), methods=method or (), command=command, report=report
         )
     _say(progress, runner.folder)
+    missing = waiting_for(runner, method or ())
+    if missing:
+        typer.echo(f"what is left waits for the training of {', '.join(missing)}; say also --method {missing[0]}")
 
 
 @app.command()
@@ -138,6 +141,7 @@ def table(
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
     cells = _cells(runner, results)
+    _say_outdated(runner, cells)
     if style == "csv":
         typer.echo(formatted(records_of(runner.experiment, cells, domain or ()), style))
         return
@@ -155,7 +159,9 @@ def verdict(
     from ulda.experiments.verdict import sentences
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    for sentence in sentences(runner.experiment, _cells(runner, results), runner.data.scale.sizes):
+    cells = _cells(runner, results)
+    _say_outdated(runner, cells)
+    for sentence in sentences(runner.experiment, cells, runner.data.scale.sizes):
         typer.echo(sentence)
 
 
@@ -312,6 +318,17 @@ def _say(progress: Progress, folder: Path) -> None:
         typer.echo(
             f"{progress.outdated} of them were run with other settings than those of today, or do not tell theirs; "
             "`ulda experiment run --renew` runs them again"
+        )
+
+
+def _say_outdated(runner: Runner, cells: dict[str, dict[str, Any]]) -> None:
+    """Warn, beside the output, of results of other settings than today's."""
+    from ulda.experiments.recipes import outdated
+
+    old = len(outdated(runner.experiment, runner.data.scale, cells))
+    if old:
+        typer.echo(
+            f"{old} of the {len(cells)} cells are of other settings than today's, or do not tell theirs", err=True
         )
 
 

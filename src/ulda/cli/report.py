@@ -67,8 +67,8 @@ def report(
 
 def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]:
     """Say how a result came about, for its report: the command, the weights, the versions, and whatever else."""
-    from ulda.solvers.certificate import fingerprint_weights, software_versions
-    from ulda.training.files import base_fingerprint
+    from ulda.solvers.certificate import software_versions
+    from ulda.training.files import base_fingerprint, domain_fingerprint
 
     domain = model.active_domain()
     return {
@@ -76,7 +76,7 @@ def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]
         "model": {
             "SHA-256 of the base": base_fingerprint(model),
             "adapter": domain,
-            "SHA-256 of base and adapter": fingerprint_weights(model.regularizer(domain).settled()),
+            "SHA-256 of base, adapter and steps": domain_fingerprint(model, domain),
         },
         **more,
         "software": software_versions(),

@@ -9,6 +9,10 @@ from ulda.data import Domain
 from ulda.errors import UldaError
 
 _INSTEAD = "evaluate other subjects, e.g. with --split test"
+_SPLIT_FIRST = (
+    "the data has no splits: give it some with `ulda data import` and `ulda data split`, adapt to that file, and "
+    "evaluate its split test"
+)
 
 
 def check_unseen(domain: Domain, base: Mapping[str, Any], adapter: Mapping[str, Any] | None = None) -> list[str]:
@@ -30,14 +34,14 @@ def check_unseen(domain: Domain, base: Mapping[str, Any], adapter: Mapping[str, 
     trained = [_mapping(source) for source in (sources if isinstance(sources, list) else [])]
     if adapter is not None:
         trained.append({"fingerprint": adapter.get("data"), "subjects": adapter.get("subjects")})
-    fingerprint = domain.fingerprint()
+    fingerprint, instead = domain.fingerprint(), _INSTEAD if any(domain.label("split")) else _SPLIT_FIRST
     for facts in trained:
         if facts.get("fingerprint") == fingerprint:
-            raise UldaError(f"the model was trained on exactly these slices, so this would be no result; {_INSTEAD}")
+            raise UldaError(f"the model was trained on exactly these slices, so this would be no result; {instead}")
         if seen := _common(domain, facts.get("subjects")):
             others = f" and on {len(seen) - 1} more of these subjects" if len(seen) > 1 else ""
             raise UldaError(
-                f"the model was trained on the subject {seen[0]}{others}, so this would be no result; {_INSTEAD}"
+                f"the model was trained on the subject {seen[0]}{others}, so this would be no result; {instead}"
             )
     notes = []
     if adapter is not None and not isinstance(adapter.get("subjects"), list):
@@ -45,7 +49,7 @@ def check_unseen(domain: Domain, base: Mapping[str, Any], adapter: Mapping[str, 
     if adapter is not None and (seen := _common(domain, _mapping(adapter.get("validation")).get("subjects"))):
         notes.append(
             f"the adapter was chosen by its scores on {len(seen)} of these subjects ({seen[0]} is one), so the result "
-            f"is optimistic; {_INSTEAD}"
+            f"is optimistic; {instead}"
         )
     return notes
 

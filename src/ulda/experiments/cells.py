@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +65,11 @@ class Cell:
 
 def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
     """Return all cells, the most telling first: every method with few slices before draws and large sizes."""
-    return list(_cells(experiment, scale))
+    cells = list(_cells(experiment, scale))
+    for key, number in Counter(cell.key for cell in cells).items():
+        if number > 1:
+            raise UldaError(f"two cells of {experiment.name} would be called {key}; name methods or domains otherwise")
+    return cells
 
 
 def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:

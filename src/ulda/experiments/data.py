@@ -75,7 +75,8 @@ class Data:
 
     def domain(self, entry: DomainEntry) -> Domain:
         """Open a domain; it is imported when it is first asked for, and gets splits by subject where it has none."""
-        kept_apart = "-pictures" if entry.picture_subjects else ""
+        options = {"pictures": entry.picture_subjects, "combined": self.scale.single_coil, "enlarged": entry.enlarge}
+        kept_apart = "".join(f"-{name}" for name, is_set in options.items() if is_set)
         path = self.cache / f"{entry.source}-{self.scale.side}{kept_apart}.h5"
         if not path.exists():
             self.cache.mkdir(parents=True, exist_ok=True)

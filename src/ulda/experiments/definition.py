@@ -71,7 +71,7 @@ class DomainEntry(_Described):
 
     later = frozenset({"picture_subjects", "enlarge", "subjects_are"})
 
-    name: str = Field(min_length=1, pattern=r"^[^.]+$")
+    name: str = Field(min_length=1, pattern=r"^\w[\w -]*$")
     data: str = ""
     ratio: float = Field(0.2, gt=0, le=1)
     mask_seed: int = Field(0, ge=0)
@@ -91,7 +91,8 @@ class Variant(BaseModel):
     Attributes
     ----------
     label
-        Its name in the tables; by default that of the method.
+        Its name in the tables and of its files, of letters, digits, ``_``, ``.``, ``-`` and spaces; by default that of
+        the method.
     method
         The method: a learned one of the registry, or a classical one.
     sizes
@@ -110,7 +111,7 @@ class Variant(BaseModel):
 
     model_config = STRICT
 
-    label: str = ""
+    label: str = Field("", pattern=r"^(\w[\w. -]*)?$")
     method: str
     sizes: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)

@@ -52,7 +52,9 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
-        f"{_draws(cells)}. Test slices: {'; '.join(sorted(tested))}. "
+        f"{_draws(cells)}. For all of them, up to {scale.validation_slices} more slices of a target, with references, "
+        "choose between the start, shares of the way and the end of an adaptation. "
+        f"Test slices: {'; '.join(sorted(tested))}. "
         f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core, which other work shared at times."
         f"{_outdated(experiment, scale, cells)}"
     )

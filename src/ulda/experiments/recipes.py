@@ -62,7 +62,7 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
             "settings": _told(model.training_settings(scale.budget(), **_changes(variant.train, scale.steps))),
         }
     recipe |= {
-        "trained": _digest(recipe_of(experiment, scale, _training_of(variant))),
+        "trained": digest_of(recipe_of(experiment, scale, _training_of(variant))),
         "domain": _entry(experiment.domain(cell.domain)),
     }
     if cell.size == UNADAPTED_SIZE:
@@ -122,7 +122,8 @@ def _shortened(kind: type[BaseModel], values: Mapping[str, Any]) -> dict[str, An
     return {key: value for key, value in values.items() if key not in plain or value != plain[key]}
 
 
-def _digest(recipe: Mapping[str, Any]) -> str:
+def digest_of(recipe: Mapping[str, Any]) -> str:
+    """Return a name for a recipe: that of all recipes that find the same."""
     text = json.dumps(_essence(recipe), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import torch
 
@@ -18,19 +21,25 @@ from ulda.baselines import (
     load_method,
     method_class,
 )
+from ulda.errors import UldaError
 from ulda.evaluation.comparison import compare
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell, read_cells, write_cell
+from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of, read_cells, write_cell
 from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
-from ulda.experiments.recipes import code_fingerprint, given_settings, outdated, recipe_of
+from ulda.experiments.recipes import code_fingerprint, digest_of, given_settings, outdated, recipe_of
 from ulda.solvers.certificate import fingerprint, software_versions
 from ulda.training.history import Report
 from ulda.training.runs import peak_memory_mb
 
+if sys.platform != "win32":  # which has no such locks
+    import fcntl
+
 METRICS = ("psnr", "ssim", "nmse")
 DIGITS = 4
+
+_LOCK_POLL = 0.05
 
 
 @dataclass(frozen=True)
@@ -77,16 +86,32 @@ class Runner:
         """Tell whether a cell has its result."""
         return (self.cells_folder / f"{cell.key}.json").exists()
 
+    def is_claimed(self, cell: Cell) -> bool:
+        """Tell whether a process runs a cell."""
+        with _lock(self._lock_of(cell)) as is_free:
+            return not is_free
+
     def recipe(self, cell: Cell) -> dict[str, Any]:
-        """Return what decides what a cell finds, as it is today."""
-        return recipe_of(self.experiment, self.data.scale, cell)
+        """Return what decides what a cell finds: today's settings, and for an adaptation the training that there is."""
+        recipe = recipe_of(self.experiment, self.data.scale, cell)
+        if cell.kind != "adapt":
+            return recipe
+        trained = json.loads((self.cells_folder / f"{cell.needs}.json").read_text(encoding="utf-8"))
+        return recipe | {"trained": digest_of(trained["recipe"]) if "recipe" in trained else ""}
 
     def outdated(self) -> list[Cell]:
         """Return the cells with a result of other settings than today's."""
         return outdated(self.experiment, self.data.scale, read_cells(self.cells_folder))
 
     def forget(self, cell: Cell) -> None:
-        """Remove the result of a cell, with its examples and what it trained, so that it is run anew."""
+        """Remove the result of a cell, with its examples and what it trained, so that it is run anew.
+
+        What was adapted from a training goes with it, also what is not done yet.
+        """
+        if cell.kind == "train":
+            for other in cells_of(self.experiment, self.data.scale):
+                if other.kind == "adapt" and other.needs == cell.key:
+                    self.forget(other)
         models = self._model_folder(cell.method)
         trained = {"train": models, "adapt": models / "adapted" / cell.key, "classical": None}[cell.kind]
         if trained is not None:
@@ -95,7 +120,13 @@ class Runner:
         (self.cells_folder / f"{cell.key}.json").unlink(missing_ok=True)
 
     def run(self, cell: Cell, report: Report | None = None) -> dict[str, Any]:
-        """Run a cell and write its result."""
+        """Run a cell and write its result; a cell that another process runs is refused."""
+        with _lock(self._lock_of(cell), patience=1.0) as is_free:
+            if not is_free:
+                raise UldaError(f"another process runs the cell {cell.key} in {self.folder}")
+            return self._run(cell, report)
+
+    def _run(self, cell: Cell, report: Report | None) -> dict[str, Any]:
         start = time.perf_counter()
         kinds = {"train": self._train, "adapt": self._adapt, "classical": self._classical}
         found = kinds[cell.kind](cell, report)
@@ -217,6 +248,31 @@ class Runner:
 
     def _model_folder(self, method: str) -> Path:
         return self.folder / "models" / method
+
+    def _lock_of(self, cell: Cell) -> Path:
+        return self.folder / "locks" / cell.key
+
+
+@contextmanager
+def _lock(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Hold a lock, and tell whether it was free, or became it within some seconds; it ends with the process."""
+    if sys.platform == "win32":
+        yield True
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + patience
+    with path.open("a") as file:
+        while not (is_free := _take(file)) and time.monotonic() < end:
+            time.sleep(_LOCK_POLL)
+        yield is_free
+
+
+def _take(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class _Processor:

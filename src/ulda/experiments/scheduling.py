@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ulda.errors import UldaError
-from ulda.experiments.cells import Cell, cells_of, read_cells, seconds_of
+from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of, read_cells, seconds_of
 from ulda.experiments.dry_run import TIMED_SIDE, check_method
 from ulda.experiments.recipes import outdated
 from ulda.experiments.running import Runner
@@ -55,7 +58,7 @@ def progress_of(runner: Runner, running: tuple[str, ...] = ()) -> Progress:
     cells = cells_of(runner.experiment, runner.data.scale)
     results = read_cells(runner.cells_folder)
     left = [cell for cell in cells if not runner.is_done(cell)]
-    estimates = [estimate(cell, results) for cell in left]
+    estimates = [estimate(cell, results, runner.data.scale.adapt_steps) for cell in left]
     known = [seconds for seconds in estimates if seconds is not None]
     total = sum(known) / len(known) * len(left) if known else None
     seconds = 0.0 if not left else total
@@ -63,9 +66,16 @@ def progress_of(runner: Runner, running: tuple[str, ...] = ()) -> Progress:
     return Progress(len(cells) - len(left), len(cells), seconds, running, len(old))
 
 
-def estimate(cell: Cell, results: dict[str, dict[str, Any]]) -> float | None:
-    """Guess the time of a cell from those done: the same method and size, else the same method or kind."""
-    done = [(entry["cell"], seconds_of(entry)) for entry in results.values()]
+def estimate(cell: Cell, results: dict[str, dict[str, Any]], steps: Mapping[int, int]) -> float | None:
+    """Guess the time of a cell from those done: the same method and size, else the same method or kind.
+
+    Other numbers of target slices count in proportion to their `steps`; none at all is only a test.
+    """
+    done = [
+        (entry["cell"], seconds_of(entry) * steps.get(cell.size, 1) / steps.get(entry["cell"]["size"], 1))
+        for entry in results.values()
+        if (entry["cell"]["size"] == UNADAPTED_SIZE) == (cell.size == UNADAPTED_SIZE)
+    ]
     for alike in (("kind", "method", "size"), ("kind", "method"), ("kind", "size"), ("kind",)):
         times = [seconds for other, seconds in done if all(other[key] == getattr(cell, key) for key in alike)]
         if times:
@@ -102,7 +112,7 @@ class _TimeBudget:
         return [cell for cell in cells if left > 0 and self._expected(cell, results) <= left]
 
     def _expected(self, cell: Cell, results: dict[str, dict[str, Any]]) -> float:
-        measured = estimate(cell, results)
+        measured = estimate(cell, results, self.runner.data.scale.adapt_steps)
         if measured is not None:
             return measured
         if cell.key not in self.guesses:
@@ -119,7 +129,7 @@ def run_all(
     command: Callable[[Cell], list[str]],
     report: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Run what is left, each cell in a process of its own.
+    """Run what is left, each cell in a process of its own; cells that another process runs are left to it.
 
     Parameters
     ----------
@@ -144,33 +154,63 @@ def run_all(
         if report is not None:
             report(progress_of(runner, tuple(running)))
 
-    try:
-        while True:
-            for key, (cell, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[key]
-                    if not runner.is_done(cell):
-                        failed[key] = cell
+    with _interruptible():
+        try:
+            while True:
+                for key, (cell, process) in list(running.items()):
+                    if process.poll() is not None:
+                        del running[key]
+                        if not runner.is_done(cell) and not runner.is_claimed(cell):
+                            failed[key] = cell
+                        tell()
+                waiting = [one for one in pending(runner, methods) if one.key not in running and one.key not in failed]
+                ready = [one for one in waiting if _is_ready(runner, one) and not runner.is_claimed(one)]
+                fitting = budget.fitting(ready)
+                while fitting and len(running) < jobs:
+                    cell = fitting.pop(0)
+                    process = subprocess.Popen(
+                        command(cell), env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
+                    )
+                    running[cell.key] = cell, process
                     tell()
-            waiting = [cell for cell in pending(runner, methods) if cell.key not in running and cell.key not in failed]
-            ready = [cell for cell in waiting if _is_ready(runner, cell)]
-            fitting = budget.fitting(ready)
-            while fitting and len(running) < jobs:
-                cell = fitting.pop(0)
-                environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                running[cell.key] = cell, subprocess.Popen(command(cell), env=environment, stdout=subprocess.DEVNULL)
-                tell()
-            if not running:
-                break
-            time.sleep(_POLL)
-    finally:
-        for _, process in running.values():
-            process.terminate()
-        for _, process in running.values():
-            process.wait()
+                if not running:
+                    break
+                time.sleep(_POLL)
+        finally:
+            for _, process in running.values():
+                process.terminate()
+            for _, process in running.values():
+                process.wait()
     if failed:
         raise UldaError(f"the cell {next(iter(failed))} failed, and {len(failed) - 1} more; its error is above")
     return progress_of(runner)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a termination end the cells, too, as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say what a signal does
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def waiting_for(runner: Runner, methods: Sequence[str] = ()) -> list[str]:
+    """Return the trainings, by variant, that cells of some methods wait for and that are not among them."""
+    found = [cell.needs.removeprefix("train-") for cell in pending(runner, methods) if cell.needs]
+    return [name for name in dict.fromkeys(found) if methods and name not in methods and not _is_trained(runner, name)]
+
+
+def _is_trained(runner: Runner, name: str) -> bool:
+    return runner.is_done(Cell("train", name))
 
 
 def _is_ready(runner: Runner, cell: Cell) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, paired_difference
 from ulda.experiments.cells import UNADAPTED_SIZE
 from ulda.experiments.definition import Experiment
@@ -33,6 +34,8 @@ class Entry:
         Which draws of the target slices these are.
     n
         How many slices were learned from; None where the cell does not say.
+    basis
+        Fingerprints of the test slices and the mask, and the convention of the scores, as far as the cell has them.
     """
 
     psnr: np.ndarray[Any, np.dtype[np.float64]]
@@ -40,6 +43,7 @@ class Entry:
     subjects: tuple[str, ...]
     drawn: tuple[int, ...]
     n: int | None = None
+    basis: tuple[str, ...] = ()
 
     @property
     def draws(self) -> int:
@@ -54,6 +58,8 @@ class Entry:
     def text(self) -> str:
         """Return the means, with the standard deviation over the draws where there are several."""
         psnr, ssim = self.psnr.mean(1), self.ssim.mean(1)
+        if not (np.isfinite(psnr).all() and np.isfinite(ssim).all()):
+            return "not finite"
         if self.draws == 1:
             return f"{psnr.mean():.2f} / {ssim.mean():.3f}"
         return f"{psnr.mean():.2f} ± {psnr.std(ddof=1):.2f} / {ssim.mean():.3f} ± {ssim.std(ddof=1):.3f}"
@@ -75,21 +81,29 @@ def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
         for domain, scores in result["results"].items():
             size = cell["size"] if cell["kind"] == "adapt" else SOURCE
             found.setdefault((cell["method"], domain, size), []).append(scores | {"draw": cell["draw"]})
-    return {
-        key: Entry(
-            np.array([scores["psnr"] for scores in draws]),
-            np.array([scores["ssim"] for scores in draws]),
-            tuple(draws[0]["subjects"]),
-            tuple(scores["draw"] for scores in draws),
-            draws[0].get("n"),
+    return {key: _entry(key, draws) for key, draws in found.items()}
+
+
+def _entry(key: Key, draws: Sequence[Mapping[str, Any]]) -> Entry:
+    tested_on = {(tuple(scores["subjects"]), _basis(scores)) for scores in draws}
+    if len(tested_on) > 1:
+        raise UldaError(
+            f"the draws of {key[0]} on {key[1]} with {key[2]} slices were tested on different slices or with different "
+            "masks; remove the older ones from the folder of the cells, and run them again"
         )
-        for key, draws in found.items()
-    }
+    ((subjects, basis),) = tested_on
+    psnr, ssim = (np.array([scores[name] for scores in draws], float) for name in ("psnr", "ssim"))
+    return Entry(psnr, ssim, subjects, tuple(scores["draw"] for scores in draws), draws[0].get("n"), basis)
+
+
+def _basis(scores: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(scores.get(name, "")) for name in ("data", "mask", "convention"))
 
 
 def difference(entries: dict[Key, Entry], first: Key, second: Key, score: Score = "psnr") -> PairedDifference | None:
-    """Compare two entries slice by slice, draws averaged; None where one is missing.
+    """Compare two entries slice by slice, draws averaged.
 
+    None where one is missing or not finite, and where they were tested on different slices or with different masks.
     With as many target slices both count by the draws that they have in common: they have learned from the same slices.
     """
     if first not in entries or second not in entries:
@@ -98,9 +112,10 @@ def difference(entries: dict[Key, Entry], first: Key, second: Key, score: Score 
     ours, theirs = a.drawn, b.drawn
     if first[-1] == second[-1]:
         ours = theirs = tuple(draw for draw in a.drawn if draw in b.drawn)
-    if not ours:
+    if not ours or (a.subjects, a.basis) != (b.subjects, b.basis):
         return None
-    return paired_difference(a.mean_over(ours, score), b.mean_over(theirs, score), a.subjects)
+    scores = a.mean_over(ours, score), b.mean_over(theirs, score)
+    return paired_difference(*scores, a.subjects) if np.isfinite(scores).all() else None
 
 
 def rows_of(
@@ -249,7 +264,7 @@ def formatted(rows: list[list[str]], style: Format) -> str:
     | U-LDA | 27.1 / 0.840 |
     """
     if style == "md":
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
         return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
     if style == "csv":
         stream = io.StringIO()
@@ -260,7 +275,9 @@ def formatted(rows: list[list[str]], style: Format) -> str:
     return "\n".join([*head, *lines[1:], r"\hline", r"\end{tabular}"])
 
 
+_TEX = {symbol: rf"\{symbol}" for symbol in "&%_#${}"}
+_TEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"}
+
+
 def _tex(text: str) -> str:
-    for symbol in "&%_#":
-        text = text.replace(symbol, rf"\{symbol}")
-    return text.replace("±", r"$\pm$")
+    return "".join(_TEX.get(letter, letter) for letter in text)

@@ -9,7 +9,7 @@ from typing import Any
 from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
-from ulda.experiments.tables import Entry, Key, Score, collect, difference, slices_in_words
+from ulda.experiments.tables import SOURCE, Entry, Key, Score, collect, difference, slices_in_words
 
 SCORES: tuple[Score, ...] = ("psnr", "ssim")
 _UNITS = {"psnr": " dB", "ssim": ""}
@@ -18,7 +18,7 @@ _DIGITS = {"psnr": 2, "ssim": 4}
 
 @dataclass(frozen=True)
 class Standing:
-    """How the reference compares with the best other learned method on a target.
+    """How the reference compares with the best other method on a target.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Standing:
     size, other_size
         The numbers of target slices of the reference and of the others.
     best_other
-        The variant that is best among the others.
+        The variant that is best among the others: the one that the reference leads by least, or is behind by most.
     difference
         The reference minus that one, slice by slice; with as many slices, over the draws that both have.
     slices
@@ -47,6 +47,11 @@ class Standing:
         """Whether the reference is at least as good."""
         return self.difference.mean >= 0
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval of the difference is on one side of zero."""
+        return self.difference.low > 0 or self.difference.high < 0
+
     def sentence(self, titles: Mapping[str, str], reference: str) -> str:
         """Return it for people."""
         digits, unit = _DIGITS[self.score], _UNITS[self.score]
@@ -56,15 +61,17 @@ class Standing:
         return (
             f"{self.target}, {self.slices}, {self.score.upper()}: "
             f"{titles[reference]} {verb} {titles[self.best_other]}, "
-            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}])"
+            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}]"
+            f"{'' if self.is_clear else ', no clear one'})"
         )
 
 
 def standings(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[Standing]:
-    """Compare the reference with the best other learned method, on every target.
+    """Compare the reference with the best other method, on every target.
 
-    First with as many slices for both, then the reference with the fewest slices against the others with the next more.
-    Where the reference or all others are missing there is nothing to compare.
+    First with as many slices for both, then the reference with the fewest slices against the others with the next more;
+    a method without training is among the others each time. Where the reference or all others are missing there is
+    nothing to compare.
     """
     entries = collect(cells)
     pairs = [(size, size) for size in sizes] + ([(sizes[0], sizes[1])] if len(sizes) > 1 else [])
@@ -81,17 +88,21 @@ def _standing(
     experiment: Experiment, entries: dict[Key, Entry], target: str, score: Score, pair: tuple[int, int]
 ) -> Standing | None:
     size, other_size = pair
-    others = {
-        variant.name: entries[variant.name, target, other_size]
+    compared = {
+        variant.name: difference(
+            entries,
+            (experiment.reference, target, size),
+            (variant.name, target, other_size if variant.is_learned else SOURCE),
+            score,
+        )
         for variant in experiment.variants
-        if variant.name != experiment.reference and (variant.name, target, other_size) in entries
+        if variant.name != experiment.reference
     }
+    others = {name: found for name, found in compared.items() if found is not None}
     if not others:
         return None
-    best = max(others, key=lambda name: float(getattr(others[name], score).mean()))
-    found = difference(entries, (experiment.reference, target, size), (best, target, other_size), score)
-    if found is None:
-        return None
+    best = min(others, key=lambda name: others[name].mean)
+    found = others[best]
     words = slices_in_words(target, size, entries)
     if size != other_size:
         words = f"{words.removesuffix(' slices')} against {slices_in_words(target, other_size, entries)}"
@@ -103,7 +114,11 @@ def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: S
     found, titles = standings(experiment, cells, sizes), variant_titles(experiment)
     if not found:
         return ["there is nothing to compare yet"]
-    ahead = sum(standing.is_first for standing in found)
-    ours = titles[experiment.reference]
-    summary = f"{ours} is at least as good as the best other method in {ahead} of {len(found)} comparisons"
+    ahead = [standing for standing in found if standing.is_first]
+    behind = [standing for standing in found if not standing.is_first]
+    clear = [sum(standing.is_clear for standing in part) for part in (ahead, behind)]
+    summary = (
+        f"{titles[experiment.reference]} is at least as good as the best other method in {len(ahead)} of {len(found)} "
+        f"comparisons, clearly better in {clear[0]} and clearly worse in {clear[1]}"
+    )
     return [summary, *(standing.sentence(titles, experiment.reference) for standing in found)]

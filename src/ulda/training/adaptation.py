@@ -55,6 +55,8 @@ class Outcome(ABC):
         n_slices, n_subjects = validation["n_slices"], len(validation["subjects"])
         before, after = validation["unadapted"]["psnr"], validation["adapted"]["psnr"]
         where = f"on validation ({n_slices} slices of {n_subjects} subjects)"
+        if 0 < gain < 0.005:
+            return f"adaptation changed next to nothing {where}: PSNR {before:.2f} -> {after:.2f}"
         if gain > 0:
             return f"adaptation helped {where} by {gain:.2f} dB: PSNR {before:.2f} -> {after:.2f}"
         kept = f"PSNR stays {before:.2f}, and the {self.made} is the un-adapted start"

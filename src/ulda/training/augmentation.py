@@ -49,9 +49,11 @@ def warped(images: Tensor, share: float, seed: int) -> Tensor:
     is_warped = torch.rand(n, generator=generator) < share
     chance = 2 * torch.rand(3, n, generator=generator) - 1
     turned, scale, sheared = chance[0] * math.radians(MOST_TURNED), (chance[1] * MOST_SCALED).exp(), chance[2]
-    across = torch.stack([turned.cos() * scale, -turned.sin() * scale + sheared * MOST_SHEARED], 1)
-    down = torch.stack([turned.sin() * scale, turned.cos() * scale], 1)
+    height, width = images.shape[-2:]
+    sideways, downwards = -turned.sin() * scale + sheared * MOST_SHEARED, turned.sin() * scale
     # rows that say where in the slice, in halves of its sides, each pixel is taken from; nothing is shifted
+    across = torch.stack([turned.cos() * scale, sideways * (height / width)], 1)
+    down = torch.stack([downwards * (width / height), turned.cos() * scale], 1)
     places = F.pad(torch.stack([across, down], 1), (0, 1)).to(images.real)
     parts = torch.view_as_real(images).movedim(-1, 1)
     grid = F.affine_grid(places, list(parts.shape), align_corners=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,12 @@ class CheckedArchitecture(Architecture):
                 raise ValueError(f"{name} must be positive")
 
 
+def check_phases(wanted: Sequence[int] | None, n_phases: int | None) -> None:
+    """Refuse to train more phases than a network has."""
+    if wanted and n_phases is not None and max(wanted) > n_phases:
+        raise UldaError(f"{max(wanted)} phases are to be trained, but the network has {n_phases}")
+
+
 class Config(BaseModel):
     """A training from its data to a base, or to a model of another method.
 
@@ -181,10 +188,9 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _phases_that_there_are(self) -> Config:
-        stages = self.all_rounds if self.initialise is None else (self.initialise, *self.all_rounds)
-        most = max((max(stage.phases) for stage in stages if stage.phases), default=0)
-        if self.method == ULDA_METHOD and most > self.architecture.phases:
-            raise ValueError(f"{most} phases are to be trained, but the architecture has {self.architecture.phases}")
+        if self.method == ULDA_METHOD:
+            for stage in self.all_rounds if self.initialise is None else (self.initialise, *self.all_rounds):
+                check_phases(stage.phases, self.architecture.phases)
         return self
 
     @model_validator(mode="after")

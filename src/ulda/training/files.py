@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -76,15 +77,25 @@ def load_base(folder: str | Path) -> ULDA:
     """Read a base written by `save_base`; a file that does not match its fingerprint is refused."""
     folder = Path(folder)
     facts = read_facts(folder / "model.json", "ulda-base")
+    path = folder / "model.safetensors"
     try:
-        sizes = LATER_SIZES | facts["architecture"]
-        model = ULDA(Architecture(**sizes), facts["domains"])
-    except (TypeError, KeyError) as error:
+        architecture = Architecture(**LATER_SIZES | facts["architecture"])
+        check_size(path, lambda: ULDA(architecture, facts["domains"]))
+        model = ULDA(architecture, facts["domains"])
+    except (TypeError, KeyError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UldaError(f"model.json in {folder.name} does not describe a model ({error})") from error
-    restore_tensors(model, folder / "model.safetensors", facts)
+    restore_tensors(model, path, facts)
     if base_fingerprint(model) != facts.get("fingerprint"):
         raise UldaError(f"the weights in {folder.name} are not those model.json was written for")
     return model
+
+
+def check_size(path: Path, build: Callable[[], nn.Module]) -> None:
+    """Refuse to build a model that is larger than the file with its weights: a file must not ask for any memory."""
+    with torch.device("meta"):
+        n_bytes = sum(p.numel() * p.element_size() for p in build().parameters())
+    if path.is_file() and n_bytes > path.stat().st_size:
+        raise UldaError(f"{path.stem}.json in {path.parent.name} describes a larger model than {path.name} holds")
 
 
 def save_adapter(
@@ -131,7 +142,8 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
             f"the adapter in {folder.name} belongs to the base {str(facts.get('base'))[:12]}, "
             f"but this base is {base_fingerprint(model)[:12]}; load it on the base it was trained on"
         )
-    domain = str(facts["domain"])
+    if not isinstance(domain := facts.get("domain"), str):
+        raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
     model.add_domain(domain)
     if facts.get("mixing"):  # files from before do not say
         model.give_mixing(domain, _rank(facts))
@@ -139,6 +151,13 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
     return domain
+
+
+def domain_fingerprint(model: ULDA, domain: str) -> str:
+    """Return the SHA-256 that names all that reconstructs a domain: its regulariser and its step sizes."""
+    named = dict(model.regularizer(domain).settled().named_parameters())
+    steps = model.steps[domain].named_parameters()
+    return fingerprint(sorted((named | {f"steps.{name}": parameter for name, parameter in steps}).items()))
 
 
 def _rank(facts: dict[str, Any]) -> int:

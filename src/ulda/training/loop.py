@@ -124,7 +124,8 @@ def fit(
     run = _Run(model, tasks, settings, trainable, folder, best)
     try:
         with deferred_interrupt() as check_interrupt:
-            competes = best is not None and not best.parameters and any(len(task.validation) for task in tasks)
+            is_judged = best is not None and any(len(task.validation) for task in tasks)
+            competes = is_judged and best is not None and not best.parameters
             if competes and run.step == 0:
                 run.observe(Progress(0, settings.steps, math.nan, 0.0, validate(model, tasks)))
             while run.step < settings.steps and not has_stalled(run.history, settings.patience):
@@ -132,7 +133,9 @@ def fit(
                 value, x = run.differentiate(loss or step_loss, tasks[batch.task], batch)
                 progress = run.update(batch, value, x)
                 with run.means():
-                    if _is_due(settings.validate_every, run.step, settings.steps):
+                    # without any validation after it the start would win
+                    is_last_chance = is_judged and run.step == settings.steps
+                    if is_last_chance or _is_due(settings.validate_every, run.step, settings.steps):
                         progress = replace(progress, validation=validate(model, tasks))
                     run.observe(progress)
                 if _is_due(settings.checkpoint_every, run.step, settings.steps):

@@ -12,7 +12,7 @@ import torch
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.physics import cartesian_mask
-from ulda.training.config import Config, DataConfig, MaskConfig, parse_config
+from ulda.training.config import ULDA_METHOD, Config, DataConfig, MaskConfig, parse_config
 from ulda.training.config_text import config_yaml
 from ulda.training.files import save_base
 from ulda.training.history import Progress, Report, last_validation, total_seconds, total_steps
@@ -192,15 +192,18 @@ def peak_memory_mb() -> int | None:
 
 def prepare(folder: Path, config: Config, resume: bool) -> None:
     """Make the folder of a run with its ``config.yaml``, or check that the run in it is the one to continue."""
+    place = folder / CONFIG_NAME
+    if has_checkpoint(folder) and not place.exists():
+        raise UldaError(f"{folder} holds a model, but no training that could be continued; choose another --out")
     if has_checkpoint(folder) and not resume:
         raise UldaError(f"{folder} holds a training already; continue it with --resume or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / CONFIG_NAME
     if resume and place.exists():
         text = place.read_text(encoding="utf-8")
         before = _facts(parse_config(text))
         # a run of before a phase had several steps does not say how many
-        before |= {f"architecture.{key}": value for key, value in ONE_STEP_PER_PHASE.items() if key not in text}
+        if config.method == ULDA_METHOD:
+            before |= {f"architecture.{key}": value for key, value in ONE_STEP_PER_PHASE.items() if key not in text}
         now = _facts(config)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:

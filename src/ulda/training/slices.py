@@ -58,7 +58,11 @@ def normalised_images(domain: Domain) -> Tensor:
     """Return the slices as complex images ``(n, H, W)``, each with peak 1."""
     if domain.undersampled:
         raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to learn from")
-    return torch.stack([image / image.abs().max() for image in domain.images()])
+    images = torch.stack(list(domain.images()))
+    peaks = images.abs().amax((-2, -1), keepdim=True)
+    for number in (~(peaks > 0) | ~torch.isfinite(peaks)).flatten().nonzero().flatten().tolist():
+        raise UldaError(f"slice {number} of the domain {domain.name} is empty or not finite; import the data again")
+    return images / peaks
 
 
 @dataclass(frozen=True)

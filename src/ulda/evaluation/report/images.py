@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ KSPACE_RANGE = 80.0
 _KSPACE_LEVELS = 64  # noise, which does not compress: no more than the eye needs
 
 WHITE = 255
+MOST_WHITE = 4.0
+"""How many times brighter than the peak of the reference an image may be before the rest is cut off."""
 _WEBP_EFFORT = 0  # of 6: five percent larger, ten times faster
 _SAMPLE = 24  # slices from which the size of a page is foretold
 
@@ -55,6 +57,9 @@ class Pictures:
         How many planes there are.
     precision
         What was lost, for the reader: one sentence.
+    whites
+        For each slice how bright white is, relative to the peak of the reference: at least 1, and more where an image
+        is brighter, so that its error there is not lost.
     """
 
     slices: tuple[str, ...]
@@ -62,6 +67,7 @@ class Pictures:
     packed: bool
     n_planes: int
     precision: str
+    whites: tuple[float, ...] = ()
 
 
 def encode_report(report: Report, budget: int = BUDGET) -> Pictures:
@@ -69,13 +75,29 @@ def encode_report(report: Report, budget: int = BUDGET) -> Pictures:
     images = report.all_images()
     # without a reference: of the last method, after what it is compared with
     spectra = report.reference if report.reference is not None else list(images.values())[-1]
-    grey = [to_grey(stack) for stack in images.values()]
+    whites = tuple(white_of([stack[index] for stack in images.values()]) for index in range(len(report.shown)))
 
     def planes(index: int) -> Planes:
         kspace = kspace_picture(spectra[index]) if report.kspace is None else spectrum_picture(report.kspace[index])
-        return np.stack([*(stack[index] for stack in grey), kspace])
+        return np.stack([*(to_grey(stack[index] / whites[index]) for stack in images.values()), kspace])
 
-    return encode(len(report.shown), planes, budget, "the slice" if report.reference is None else "the reference")
+    whose = "the slice" if report.reference is None else "the reference"
+    if max(whites, default=1.0) > 1:
+        whose += ", or to the brightest image of a slice where one is brighter"
+    return replace(encode(len(report.shown), planes, budget, whose), whites=whites)
+
+
+def white_of(images: Sequence[NDArray[np.float32]]) -> float:
+    """Return how bright white must be for all images of a slice, at least 1; what is beyond a limit is cut off.
+
+    Examples
+    --------
+    >>> white_of([np.full((2, 2), 0.5, np.float32), np.full((2, 2), 1.25, np.float32)])
+    1.25
+    """
+    brightest = max(float(np.nan_to_num(image, nan=0.0, posinf=MOST_WHITE).max(initial=0.0)) for image in images)
+    # three digits, upwards, so that the page and the pictures agree
+    return min(max(1.0, float(np.ceil(1000 * brightest - 0.01)) / 1000), MOST_WHITE)
 
 
 def encode(n_slices: int, planes: PlaneSource, budget: int = BUDGET, whose_peak: str = "the reference") -> Pictures:

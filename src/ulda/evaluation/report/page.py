@@ -122,6 +122,7 @@ def _data(report: Report, budget: int) -> dict[str, Any]:
         "size": [height, width],
         # null for a slice without a picture
         "pictures": _by_slice(report, pictures.slices) if pictures else [],
+        "whites": _by_slice(report, pictures.whites) if pictures else [],
         "mime": pictures.mime if pictures else "",
         "channels": list(CHANNELS) if pictures and pictures.packed else None,
         "precision": pictures.precision if pictures else "",

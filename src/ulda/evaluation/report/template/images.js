@@ -51,11 +51,12 @@ function pictureOf(plane) {
   const pixels = new ImageData(width, height);
   const words = new Uint32Array(pixels.data.buffer);
   const values = planes[plane], reference = planes[0];
+  const white = source.whites[state.slice];
   for (let i = 0; i < values.length; i++) {
     if (error) {
-      const relative = Math.abs(values[i] - reference[i]) / 255 / state.errorScale;
+      const relative = white * Math.abs(values[i] - reference[i]) / 255 / state.errorScale;
       words[i] = COLOURS[Math.min(255, Math.round(255 * relative))];
-    } else words[i] = GREYS[values[i]];
+    } else words[i] = GREYS[Math.min(255, Math.round(white * values[i]))];
   }
   const canvas = make("canvas", { width, height });
   canvas.getContext("2d").putImageData(pixels, 0, 0);
