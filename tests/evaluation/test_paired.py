@@ -63,9 +63,12 @@ def test_coverage() -> None:
 def test_equal_differences_leave_no_doubt() -> None:
     found = paired_difference([30.5, 31.5, 32.5], [30.0, 31.0, 32.0], ["a", "b", "c"])
     assert (found.low, found.mean, found.high) == (0.5, 0.5, 0.5)
-    assert verdict(found) == "adaptation helped by 0.50 dB [0.50, 0.50] on 3 subjects (3 slices)"
+    few = "; so few subjects make the interval too narrow"
+    assert verdict(found) == f"adaptation helped by 0.50 dB [0.50, 0.50] on 3 subjects (3 slices){few}"
     nothing = paired_difference([1.0, 2.0], [1.0, 2.0], ["a", "b"])
-    assert verdict(nothing) == "no clear difference: 0.00 dB [0.00, 0.00] on 2 subjects (2 slices)"
+    assert verdict(nothing) == f"no clear difference: 0.00 dB [0.00, 0.00] on 2 subjects (2 slices){few}"
+    many = paired_difference([31.0] * 6, [30.5] * 6, list("abcdef"))
+    assert verdict(many) == "adaptation helped by 0.50 dB [0.50, 0.50] on 6 subjects (6 slices)"
 
 
 def test_the_seed_decides_and_the_order_of_the_slices_does_not() -> None:
@@ -87,7 +90,7 @@ def test_verdicts() -> None:
     assert verdict(paired_difference(mixed, zeros, subjects)).startswith("no clear difference: -0.20 dB [-2.00, 1.00]")
     prior = verdict(paired_difference(up, zeros, subjects), "the learned prior", over="TV")
     assert prior.startswith("the learned prior helped by 1.50 dB [")
-    assert prior.endswith("] over TV on 3 subjects (3 slices)")
+    assert prior.endswith("] over TV on 3 subjects (3 slices); so few subjects make the interval too narrow")
 
 
 def test_a_single_subject_is_said_so() -> None:

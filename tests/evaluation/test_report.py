@@ -197,6 +197,14 @@ def test_rounding_to_grey_levels() -> None:
     assert to_grey(values).ravel().tolist() == [0, 0, 26, 254, 255, 255, 0, 255]
 
 
+def test_a_method_needs_a_name_and_names_need_not_be_text(tmp_path: Path) -> None:
+    images = np.ones((1, 16, 16), np.float32)
+    with pytest.raises(UldaError, match="has no name"):
+        Report("", "", (Slice("a", "0"),), {"": images}, images)
+    write_report([Report("\udcff.npz", "", (Slice("\udcff", "0"),), {"ours": images}, images)], tmp_path / "page.html")
+    assert "?.npz" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_errors_above_the_peak_of_the_reference_are_kept() -> None:
     reference = np.full((2, 16, 16), 0.5, np.float32)
     reference[:, 3, 3] = 1.0

@@ -11,6 +11,7 @@ import typer
 from ulda.cli.output import JsonOption, print_json, print_table, progress_bar, to_json
 from ulda.cli.report import provenance
 from ulda.cli.train import ThreadsOption, set_threads
+from ulda.errors import UldaError
 
 if TYPE_CHECKING:
     from ulda.data import Domain
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ulda.training import ULDA
     from ulda.training.adaptation import Adaptation
 
-REPORT = "report.html"
+ADAPTER, REPORT = "knee-adapter", "report.html"
 
 
 def demo(
@@ -39,6 +40,8 @@ def demo(
     Writes the adapter, a reconstruction with its certificate, tables, curves, pictures and a report to read them in.
     """
     start = time.perf_counter()
+    if out.is_dir() and any(out.iterdir()) and not (out / ADAPTER).is_dir():
+        raise UldaError(f"{out} holds other files than those of a demonstration; choose another --out")
     set_threads(threads)
     from ulda.data import demo as demo_domain
     from ulda.data.atomic import atomic_output
@@ -50,7 +53,7 @@ def demo(
     mask = cartesian_mask(knee.shape[knee.header.phase_axis], ratio, seed=seed)
     adaptation = _adapt(base, knee, mask, slices, steps, seed)
     out.mkdir(parents=True, exist_ok=True)
-    adaptation.save(out / "knee-adapter", overwrite=True)
+    adaptation.save(out / ADAPTER, overwrite=True)
     test = knee.select(split="test")
     with progress_bar("comparing") as advance:
         assessment = assess(adaptation.model, test, mask, progress=advance)

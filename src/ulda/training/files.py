@@ -176,6 +176,11 @@ def read_facts(path: Path, expected: str) -> dict[str, Any]:
         raise UldaError(f"there is no {path.name} in {path.parent}") from error
     except ValueError as error:
         raise UldaError(f"{path} is not JSON ({error})") from error
+    if isinstance(facts, dict) and facts.get("format") == METHOD_FORMAT != expected:
+        method = facts.get("method")
+        raise UldaError(
+            f"{path.parent} holds a model of the method {method}; compare it with --against, next to a base"
+        )
     if not isinstance(facts, dict) or facts.get("format") != expected:
         raise UldaError(f"{path} does not describe a file of the kind {expected}")
     if facts.get("version") != VERSION:

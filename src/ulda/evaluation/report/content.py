@@ -117,6 +117,8 @@ class Report:
             raise UldaError(f"there are no slices to report on in {self.title}")
         if not set(shown) <= set(range(n)) or len(set(shown)) < len(shown):
             raise UldaError(f"the pictured slices of a report on {n} slices must be some of 0 to {n - 1}, each once")
+        if "" in self.methods:
+            raise UldaError(f"a method of {self.title} has no name")
         shapes = {images.shape for images in self.all_images().values()}
         if self.kspace is not None:
             shapes.add(self.kspace.shape)

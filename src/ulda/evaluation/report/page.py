@@ -44,7 +44,8 @@ def write_report(reports: Sequence[Report], path: str | Path, *, budget: int = B
     overwrite
         Replace an existing file.
     """
-    content = render(reports, budget=budget).encode()
+    # a name of a file may hold bytes that are no text
+    content = render(reports, budget=budget).encode(errors="replace")
     with atomic_output(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
     return len(content)
