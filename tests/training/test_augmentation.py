@@ -101,6 +101,12 @@ def test_a_step_draws_its_own_warp_and_nothing_else_changes() -> None:
     assert not torch.equal(whole.images_of(replace(batch, warp=1.0)), whole.images[:2])
 
 
+def test_many_slices_are_not_warped() -> None:
+    settings, image = Settings(steps=9, warp=0.5), task().images[:1]
+    found = {n: draw([replace(task(), images=image.expand(n, -1, -1))], settings, 0, {}).warp for n in (5, 50, 51)}
+    assert found == {5: 0.5, 50: 0.5, 51: 0.0}
+
+
 @pytest.mark.parametrize("chained", [{}, {"lower_level": "equilibrium", "chains_after": 0.0, "chains": 2}])
 def test_a_training_with_warps_continues_bit_exactly(tmp_path: Path, chained: dict[str, object]) -> None:
     torch.set_num_threads(1)

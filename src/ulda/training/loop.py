@@ -408,7 +408,8 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     is_fresh = bool(torch.rand(1, generator=generator) < fresh)
     is_common = bool(torch.rand(1, generator=generator) < settings.common)
     warp_seed = int(torch.randint(_SEEDS, (1,), generator=generator))
-    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=settings.warp, warp_seed=warp_seed)
+    warp = settings.warp if len(tasks[number].images) <= settings.warped_slices else 0.0
+    batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=warp, warp_seed=warp_seed)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps
     if chain is None or not persists:

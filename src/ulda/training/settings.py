@@ -23,7 +23,7 @@ keeps. Few slices teach the right direction and often too much of it, so shares 
 
 OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001, "warp": 0.5}
 """How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Half of
-the slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart."""
+few slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart."""
 
 
 def for_batches(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -104,6 +104,8 @@ class Settings(BaseModel):
     warp
         The probability of a slice of a step to be turned (up to 15 degrees), scaled (between 0.86 and 1.16) and sheared
         by chance, each time anew, so that few slices are not learned by heart.
+    warped_slices
+        Nothing is warped where a domain has more slices than this: many are not learned by heart.
     seed
         Seed of everything random.
     validate_every, checkpoint_every, log_every
@@ -140,6 +142,7 @@ class Settings(BaseModel):
     keep_best: bool = False
     shares: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     warp: float = Field(0.0, ge=0, le=1)
+    warped_slices: int = Field(50, ge=0)
     seed: int = Field(0, ge=0)
     validate_every: int = Field(100, ge=0)
     checkpoint_every: int = Field(100, ge=0)
