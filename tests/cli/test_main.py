@@ -53,6 +53,15 @@ def test_completion_completes() -> None:
     assert done.stdout.split() == ["inspect"]
 
 
+def test_demo_leaves_other_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "knee.h5").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "ulda", "demo", "--out", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "holds other files than those of a demonstration" in done.stderr) == (1, True)
+    assert (tmp_path / "knee.h5").read_text() == "mine"
+
+
 def test_demo_adapts_compares_and_certifies(tmp_path: Path) -> None:
     """With a tiny untrained base: what it says about winning must be what its own numbers say."""
     save_base(ULDA(Architecture(width=4, depth=1, phases=2), ["brain"]), tmp_path / "tiny")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ulda.baselines import DnCn
 from ulda.errors import UldaError
 from ulda.models.extractor import ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
@@ -89,6 +90,12 @@ def test_a_changed_weight_of_an_adapter_is_refused(tmp_path: Path) -> None:
     save_file(tensors, weights)
     with pytest.raises(UldaError, match=r"weights in brain are not those adapter\.json was written for"):
         load_adapter(model, tmp_path / "brain")
+
+
+def test_a_model_of_another_method_is_called_one(tmp_path: Path) -> None:
+    DnCn(filters=2, layers=2, cascades=1, sources=["brain"]).save(tmp_path)
+    with pytest.raises(UldaError, match="holds a model of the method dncn"):
+        load_base(tmp_path)
 
 
 def test_an_adapter_says_whose_it_is(tmp_path: Path) -> None:
