@@ -59,7 +59,7 @@ def test_an_adapter(place: Path, command: Command, tmp_path: Path) -> None:
     assert "4 slices of 2 subjects, 19 of 48 lines" in " ".join(text.split())
     assert "note: a crop" in text
     assert text.splitlines()[-1].startswith("adaptation helped by ")
-    assert text.splitlines()[-1].endswith("on 2 subjects (4 slices)")
+    assert "on 2 subjects (4 slices); so few subjects" in text.splitlines()[-1]
     result = json.loads((out / "evaluation.json").read_text())
     assert result["verdict"] == text.splitlines()[-1]
     assert result["mask"]["hash"] == cartesian_mask(48, 0.4, seed=3).hash

@@ -138,9 +138,6 @@ def test_damaged_files_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(UldaError, match="holds other tensors"):
         load_base(base)
     weights.write_bytes(content[: len(content) // 2])
-    with pytest.raises(UldaError, match=r"describes a larger model than model.safetensors holds"):
-        load_base(base)
-    weights.write_bytes(content[:-8])
     with pytest.raises(UldaError, match="cannot be read as safetensors"):
         load_base(base)
     weights.write_bytes(content)

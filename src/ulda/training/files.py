@@ -95,6 +95,7 @@ def check_size(path: Path, build: Callable[[], nn.Module]) -> None:
     with torch.device("meta"):
         n_bytes = sum(p.numel() * p.element_size() for p in build().parameters())
     if path.is_file() and n_bytes > path.stat().st_size:
+        _read_tensors(path)  # which says so where it is damaged
         raise UldaError(f"{path.stem}.json in {path.parent.name} describes a larger model than {path.name} holds")
 
 
@@ -213,12 +214,16 @@ def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], facts: di
         temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def restore_tensors(module: nn.Module, path: Path, facts: dict[str, Any]) -> None:
-    """Read weights into a module; files of earlier versions do not name their weights by fingerprint."""
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors = load_file(path)
+        return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+
+
+def restore_tensors(module: nn.Module, path: Path, facts: dict[str, Any]) -> None:
+    """Read weights into a module; files of earlier versions do not name their weights by fingerprint."""
+    tensors = _read_tensors(path)
     found = fingerprint(sorted(tensors.items()))
     expected = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     for name in expected.keys() - tensors.keys():
