@@ -14,6 +14,7 @@ from ulda.errors import UldaError
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import METRICS
 from ulda.experiments.definition import Experiment
+from ulda.experiments.tables import basis_of
 
 AS_TRAINED = 0
 _REFERENCE = "ulda"
@@ -59,7 +60,7 @@ class Tested:
     @property
     def basis(self) -> tuple[Any, ...]:
         """What must agree for two methods to be compared: the slices, the mask and the meaning of the scores."""
-        return (self.subjects, *(str(self.facts.get(name, "")) for name in ("data", "mask", "convention")))
+        return (self.subjects, *basis_of(self.facts))
 
 
 @dataclass(frozen=True)

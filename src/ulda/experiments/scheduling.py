@@ -205,12 +205,9 @@ def _interruptible() -> Iterator[None]:
 
 def waiting_for(runner: Runner, methods: Sequence[str] = ()) -> list[str]:
     """Return the trainings, by variant, that cells of some methods wait for and that are not among them."""
-    found = [cell.needs.removeprefix("train-") for cell in pending(runner, methods) if cell.needs]
-    return [name for name in dict.fromkeys(found) if methods and name not in methods and not _is_trained(runner, name)]
-
-
-def _is_trained(runner: Runner, name: str) -> bool:
-    return runner.is_done(Cell("train", name))
+    waiting = [cell.needs for cell in pending(runner, methods) if cell.needs and not _is_ready(runner, cell)]
+    names = [needed.removeprefix("train-") for needed in dict.fromkeys(waiting)]
+    return [name for name in names if methods and name not in methods]
 
 
 def _is_ready(runner: Runner, cell: Cell) -> bool:

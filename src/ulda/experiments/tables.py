@@ -85,7 +85,7 @@ def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
 
 
 def _entry(key: Key, draws: Sequence[Mapping[str, Any]]) -> Entry:
-    tested_on = {(tuple(scores["subjects"]), _basis(scores)) for scores in draws}
+    tested_on = {(tuple(scores["subjects"]), basis_of(scores)) for scores in draws}
     if len(tested_on) > 1:
         raise UldaError(
             f"the draws of {key[0]} on {key[1]} with {key[2]} slices were tested on different slices or with different "
@@ -96,7 +96,8 @@ def _entry(key: Key, draws: Sequence[Mapping[str, Any]]) -> Entry:
     return Entry(psnr, ssim, subjects, tuple(scores["draw"] for scores in draws), draws[0].get("n"), basis)
 
 
-def _basis(scores: Mapping[str, Any]) -> tuple[str, ...]:
+def basis_of(scores: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what scores must have in common to be compared, beside the subjects of their slices."""
     return tuple(str(scores.get(name, "")) for name in ("data", "mask", "convention"))
 
 
