@@ -120,6 +120,24 @@ class _TimeBudget:
         return self.guesses[cell.key]
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a termination end the cells, too, as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say what a signal does
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_interruptible()
 def run_all(
     runner: Runner,
     *,
@@ -154,53 +172,35 @@ def run_all(
         if report is not None:
             report(progress_of(runner, tuple(running)))
 
-    with _interruptible():
-        try:
-            while True:
-                for key, (cell, process) in list(running.items()):
-                    if process.poll() is not None:
-                        del running[key]
-                        if not runner.is_done(cell) and not runner.is_claimed(cell):
-                            failed[key] = cell
-                        tell()
-                waiting = [one for one in pending(runner, methods) if one.key not in running and one.key not in failed]
-                ready = [one for one in waiting if _is_ready(runner, one) and not runner.is_claimed(one)]
-                fitting = budget.fitting(ready)
-                while fitting and len(running) < jobs:
-                    cell = fitting.pop(0)
-                    process = subprocess.Popen(
-                        command(cell), env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
-                    )
-                    running[cell.key] = cell, process
+    try:
+        while True:
+            for key, (cell, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[key]
+                    if not runner.is_done(cell) and not runner.is_claimed(cell):
+                        failed[key] = cell
                     tell()
-                if not running:
-                    break
-                time.sleep(_POLL)
-        finally:
-            for _, process in running.values():
-                process.terminate()
-            for _, process in running.values():
-                process.wait()
+            waiting = [one for one in pending(runner, methods) if one.key not in running and one.key not in failed]
+            ready = [one for one in waiting if _is_ready(runner, one) and not runner.is_claimed(one)]
+            fitting = budget.fitting(ready)
+            while fitting and len(running) < jobs:
+                cell = fitting.pop(0)
+                process = subprocess.Popen(
+                    command(cell), env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
+                )
+                running[cell.key] = cell, process
+                tell()
+            if not running:
+                break
+            time.sleep(_POLL)
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.wait()
     if failed:
         raise UldaError(f"the cell {next(iter(failed))} failed, and {len(failed) - 1} more; its error is above")
     return progress_of(runner)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let a termination end the cells, too, as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may say what a signal does
-        yield
-        return
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def waiting_for(runner: Runner, methods: Sequence[str] = ()) -> list[str]:
