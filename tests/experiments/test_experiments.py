@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -406,6 +407,11 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     cells = read_cells(done.cells_folder)
     scale = done.data.scale
     assert outdated(done.experiment, scale, cells) == []
+    # a result of before many slices had a rate of their own; two are few
+    older = copy.deepcopy(cells)
+    for key in ("adapt-ulda-hip-2-0", "adapt-ulda-hip-100-0"):
+        del older[key]["recipe"]["settings"]["adapter_rate_of_many"]
+    assert [cell.key for cell in outdated(done.experiment, scale, older)] == ["adapt-ulda-hip-100-0"]
     # a result of before there were warps, of a method that has none, and of one that has some today
     for key in ("adapt-dncn-hip-2-0", "adapt-ulda-hip-2-0"):
         del cells[key]["recipe"]["settings"]["warp"]

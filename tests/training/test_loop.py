@@ -386,6 +386,15 @@ def test_the_initialisation_is_the_average_of_the_sources() -> None:
     assert all(torch.equal(p, q) for p, q in zip(adapters, model.adapters.parameters(), strict=True))
 
 
+def test_many_slices_have_a_rate_of_the_adapter_of_their_own() -> None:
+    rates = {"adapter_rate": 0.001, "adapter_rate_of_many": 0.003}
+    many, few = (trained(Settings(steps=2, warped_slices=n, **rates)) for n in (3, 4))  # of four slices
+    fast, slow = (trained(Settings(steps=2, adapter_rate=rate)) for rate in (0.003, 0.001))
+    assert same(many, fast)
+    assert same(few, slow)
+    assert not same(fast, slow)
+
+
 def test_the_schedules() -> None:
     settings = Settings(steps=101, learning_rate=1.0, warm_up=0.2, phases=(3, 5, 7))
     rates = [learning_rate(settings, step) for step in range(101)]

@@ -72,7 +72,6 @@ def evaluate(
         from ulda.training.slices import opened
 
         start = time.perf_counter()
-        _check_is_base(model)
         network = load(model, adapter)
         others = _load_others(against or [])
         if ratio is None and mask is None:
@@ -146,14 +145,6 @@ class _Other:
         if "adaptation" in self.facts["facts"]:
             spent["adaptation"] = self.facts["facts"]["adaptation"].get("spent")
         return {"folder": self.folder.name, **{key: self.facts.get(key) for key in chosen}, "spent": spent}
-
-
-def _check_is_base(model: str) -> None:
-    from ulda.bundled import model_folder
-    from ulda.training.catalogue import method_in
-
-    if method := method_in(model_folder(model, "base")):
-        raise UldaError(f"{model} holds a model of the method {method}; name it with --against, next to a base")
 
 
 def _load_others(folders: list[Path]) -> dict[str, _Other]:

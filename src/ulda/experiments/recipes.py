@@ -35,6 +35,9 @@ _OF_KEPT_ITERATES = frozenset(
 )
 """Settings that mean something only where iterates persist."""
 
+_FEW = Settings().warped_slices
+"""How many slices are few in recipes that do not say so."""
+
 
 def given_settings(changes: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """Return the settings of a stage: checkpoints for resuming, and few validations, which are not free."""
@@ -76,7 +79,8 @@ def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[s
     """Return the cells whose results were made by other recipes than those of today, or do not tell by which.
 
     What was adapted from a training of another recipe is among them. A setting that is newer than a result does not
-    make it another one, as long as it is what it is by default, and neither does one for kept iterates where none are.
+    make it another one, as long as it is what it is by default, and neither does one without effect: for kept iterates
+    where none are, for many slices where they are few.
     """
     wanted = cells_of(experiment, scale)
     old = {cell.key for cell in wanted if cell.key in cells and not _is_of_today(experiment, scale, cell, cells)}
@@ -95,7 +99,9 @@ def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mappin
 def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without the settings that mean nothing in it."""
     settings = recipe.get("settings", {})
-    unused = _OF_KEPT_ITERATES if settings.get("lower_level") == "unrolled" else ()
+    unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
+    if recipe.get("slices", 0) <= settings.get("warped_slices", _FEW):
+        unused.add("adapter_rate_of_many")
     return {**recipe, "settings": {key: value for key, value in settings.items() if key not in unused}}
 
 

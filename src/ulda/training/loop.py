@@ -175,7 +175,8 @@ class _Run:
             raise UldaError("no parameter of the model is trainable with these settings")
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.learning)
-        groups = [{"params": [p], "factor": rate_factor(name, settings)} for name, p in self.learning.items()]
+        rates = settings.for_slices(min(len(task.images) for task in tasks))
+        groups = [{"params": [p], "factor": rate_factor(name, rates)} for name, p in self.learning.items()]
         self.optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
         self.step, self.saved, self.history = 0, 0, list[Progress]()
         self.losses: list[float] = []  # since the last row of the history
@@ -408,7 +409,7 @@ def draw(tasks: Sequence[Task], settings: Settings, step: int, chains: dict[int,
     is_fresh = bool(torch.rand(1, generator=generator) < fresh)
     is_common = bool(torch.rand(1, generator=generator) < settings.common)
     warp_seed = int(torch.randint(_SEEDS, (1,), generator=generator))
-    warp = settings.warp if len(tasks[number].images) <= settings.warped_slices else 0.0
+    warp = settings.for_slices(len(tasks[number].images)).warp
     batch = Batch(number, tuple(index.tolist()), mask, is_common=is_common, warp=warp, warp_seed=warp_seed)
     chain = chains.get(step % settings.chains)
     persists = settings.lower_level == "equilibrium" and step >= settings.chains_after * settings.steps

@@ -21,9 +21,15 @@ IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares":
 """What is adapted has been trained: it has all its phases from the start, and they mostly descend, which the penalty
 keeps. Few slices teach the right direction and often too much of it, so shares of the way compete with its ends."""
 
-OF_NEW_DOMAINS: dict[str, Any] = {"learning_rate": 4e-3, "adapter_rate": 0.001, "warp": 0.5}
+OF_NEW_DOMAINS: dict[str, Any] = {
+    "learning_rate": 4e-3,
+    "adapter_rate": 0.001,
+    "adapter_rate_of_many": 0.003,
+    "warp": 0.5,
+}
 """How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Half of
-few slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart."""
+few slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart.
+Many slices can teach the adapter as fast as the sources did."""
 
 
 def for_batches(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -48,6 +54,8 @@ class Settings(BaseModel):
         The step sizes, and the weights of tasks, learn this many times faster: they are few and far from their optimum.
     adapter_rate
         The adapters learn this many times faster, that is slower: their weights are that much smaller.
+    adapter_rate_of_many
+        The same where a domain has more slices than `warped_slices`; None for no difference.
     clip
         Largest norm of a gradient.
     ssim_weight
@@ -122,6 +130,7 @@ class Settings(BaseModel):
     warm_up: float = Field(0.1, ge=0, le=1)
     step_size_rate: float = Field(5.0, gt=0)
     adapter_rate: float = Field(0.003, gt=0)
+    adapter_rate_of_many: float | None = Field(None, gt=0)
     clip: float = Field(1.0, gt=0)
     ssim_weight: float = Field(0.01, ge=0)
     phases: tuple[int, ...] | None = None
@@ -148,6 +157,19 @@ class Settings(BaseModel):
     checkpoint_every: int = Field(100, ge=0)
     log_every: int = Field(10, ge=0)
     patience: int = Field(0, ge=0)
+
+    def for_slices(self, n_slices: int) -> Settings:
+        """Return the settings for a domain of so many slices: many are not warped, and may teach the adapter faster.
+
+        Examples
+        --------
+        >>> settings = Settings(warp=0.5, adapter_rate=0.001, adapter_rate_of_many=0.003)
+        >>> [(s.warp, s.adapter_rate) for s in (settings.for_slices(50), settings.for_slices(51))]
+        [(0.5, 0.001), (0.0, 0.003)]
+        """
+        if n_slices <= self.warped_slices:
+            return self
+        return self.model_copy(update={"warp": 0.0, "adapter_rate": self.adapter_rate_of_many or self.adapter_rate})
 
     @model_validator(mode="after")
     def _check_phases(self) -> Settings:
