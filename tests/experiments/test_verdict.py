@@ -12,7 +12,7 @@ from tests.experiments.test_experiments import TINY
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
 from ulda.experiments.tables import records_of, rows_of
-from ulda.experiments.verdict import sentences, standings
+from ulda.experiments.verdict import overview, sentences, standings
 
 SUBJECTS = ["a", "a", "b", "b"]
 EXPERIMENT = Experiment.model_validate(
@@ -49,6 +49,19 @@ def test_the_best_other_method_is_found_for_each_score() -> None:
         ("ssim", 2, 100, "dncn", -0.01, False),
     ]
     assert (found[0].difference.low, found[0].difference.high) == (1.0, 2.0)
+
+
+def test_the_standings_as_rows() -> None:
+    first, *_, last = overview(EXPERIMENT, CELLS, (2, 100))
+    assert first == [
+        "hip",
+        "2 slices",
+        "32.00 / 0.900",
+        "DnCn: **+1.50** [1.00, 2.00]",
+        "UNet: -0.0500 [-0.0500, -0.0500]",
+    ]
+    assert last[1] == "2 against 100 slices"
+    assert last[3].startswith("DnCn: -1.00 [")
 
 
 def test_draws_are_averaged() -> None:

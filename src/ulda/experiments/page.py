@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ulda.evaluation.paired import counted_span
 from ulda.experiments.cells import UNADAPTED_SIZE, cells_of, seconds_of
-from ulda.experiments.definition import Experiment, Scale, ScaleName
+from ulda.experiments.definition import Experiment, Scale, ScaleName, load_experiment
 from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import rows_of_measures
 from ulda.experiments.recipes import outdated
 from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import collect, formatted, rows_of
-from ulda.experiments.verdict import sentences
+from ulda.experiments.verdict import overview, sentences
+
+
+def overview_of(results: Mapping[str, dict[str, dict[str, Any]]], scale_name: ScaleName) -> str:
+    """Return a table of how the references of several experiments stand, from their cells, as Markdown."""
+    rows = [["experiment", "target", "slices", "U-LDA", "best other in PSNR", "best other in SSIM"]]
+    for name, cells in results.items():
+        experiment = load_experiment(name)
+        sizes = _sizes_in(experiment.scale(scale_name), cells)
+        rows += [[name, *row] for row in overview(experiment.at(scale_name), cells, sizes)]
+    return formatted(rows, "md")
+
+
+def _sizes_in(scale: Scale, cells: dict[str, dict[str, Any]]) -> tuple[int, ...]:
+    """Return the numbers of target slices that there are results for."""
+    return tuple(size for size in scale.sizes if any(entry["cell"]["size"] == size for entry in cells.values()))
 
 
 def section(experiment: Experiment, scale_name: ScaleName, cells: dict[str, dict[str, Any]]) -> str:
@@ -23,7 +38,7 @@ def section(experiment: Experiment, scale_name: ScaleName, cells: dict[str, dict
 
 
 def _parts(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> Iterator[str]:
-    sizes = tuple(size for size in scale.sizes if any(entry["cell"]["size"] == size for entry in cells.values()))
+    sizes = _sizes_in(scale, cells)
     yield _setting(experiment, scale, cells)
     summary, *single = sentences(experiment, cells, sizes)
     yield f"**{summary}.**"

@@ -55,15 +55,23 @@ class Standing:
     def sentence(self, titles: Mapping[str, str], reference: str) -> str:
         """Return it for people."""
         digits, unit = _DIGITS[self.score], _UNITS[self.score]
-        values = [f"{v:.{digits}f}" for v in (self.difference.low, self.difference.high)]
         verb = "leads" if self.is_first else "is behind"
         mean = f"{abs(self.difference.mean):.{digits}f}"
         return (
             f"{self.target}, {self.slices}, {self.score.upper()}: "
             f"{titles[reference]} {verb} {titles[self.best_other]}, "
-            f"the best other method, by {mean}{unit} (difference [{values[0]}, {values[1]}]"
+            f"the best other method, by {mean}{unit} (difference {self._interval()}"
             f"{'' if self.is_clear else ', no clear one'})"
         )
+
+    def short(self, titles: Mapping[str, str]) -> str:
+        """Return it for a table: the other method, and the difference, in bold type where the reference leads."""
+        mean = f"{self.difference.mean:+.{_DIGITS[self.score]}f}"
+        return f"{titles[self.best_other]}: {f'**{mean}**' if self.is_first else mean} {self._interval()}"
+
+    def _interval(self) -> str:
+        digits = _DIGITS[self.score]
+        return f"[{self.difference.low:.{digits}f}, {self.difference.high:.{digits}f}]"
 
 
 def standings(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[Standing]:
@@ -122,3 +130,16 @@ def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: S
         f"comparisons, clearly better in {clear[0]} and clearly worse in {clear[1]}"
     )
     return [summary, *(standing.sentence(titles, experiment.reference) for standing in found)]
+
+
+def overview(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
+    """Return the standings as rows: target, slices, scores of the reference, the best others in PSNR and in SSIM."""
+    entries, titles = collect(cells), variant_titles(experiment)
+    rows: dict[tuple[str, int, int], list[str]] = {}
+    for standing in standings(experiment, cells, sizes):
+        ours = entries[experiment.reference, standing.target, standing.size].text()
+        row = rows.setdefault(
+            (standing.target, standing.size, standing.other_size), [standing.target, standing.slices, ours, "", ""]
+        )
+        row[3 + SCORES.index(standing.score)] = standing.short(titles)
+    return list(rows.values())
