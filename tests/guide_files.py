@@ -1,10 +1,12 @@
-"""A small file of every format, under the names that docs/data.md uses."""
+"""Small files under the names that the pages of the guide use: one of every format, and those of an own project."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import io
@@ -14,7 +16,13 @@ from tests.data.readers import test_dicom as dicom
 from tests.data.readers import test_fastmri as fastmri
 from tests.data.readers import test_mrd as mrd
 from tests.data.readers import test_nifti as nifti
+from tests.experiments.report_examples import add_cell, experiment_folder
+from ulda.data import DomainWriter, Header, Record, demo
+from ulda.experiments.cells import Cell
+from ulda.physics import cartesian_mask, fft2c
+from ulda.training import ULDA, Architecture, save_adapter, save_base
 
+ROOT = Path(__file__).parents[1]
 SIDE = 32
 
 
@@ -40,6 +48,33 @@ def write_files(folder: Path) -> None:
     io.savemat(folder / "scan.mat", {"kspace": kspace})
     np.save(folder / "images.npy", images)
     np.savez(folder / "scans.npz", images=images, subject=["a", "a", "b", "b"])
+
+
+def write_own_files(folder: Path, *, scan_is_whole: bool) -> None:
+    """Write data, a tiny base in the place of the bundled one, an adapter, a configuration and results."""
+    model = ULDA(Architecture(width=2, depth=1, phases=2, steps_per_phase=1), ["brain"])
+    save_base(model, folder / "bundled" / "base")
+    model.add_domain("knee")
+    images = [image[40:72, 40:72].numpy() for image in demo("knee").take(range(4, 20)).images()]
+    with DomainWriter(folder / "knee.h5", Header("knee", "complex")) as writer:
+        for number, image in enumerate(images):
+            split = "train" if number < 10 else "val" if number < 13 else "test"
+            writer.append(Record(image, f"subject {number}", split=split))
+    save_adapter(model, "knee", folder / "knee-adapter")
+    whole = np.abs(np.stack(images[:3])).astype(np.float32)
+    nifti.write(folder / "knee.nii", whole.transpose(1, 2, 0), (1, 1, 3))
+    mask = np.ones(SIDE, bool) if scan_is_whole else cartesian_mask(SIDE, 0.4).lines.numpy()
+    kspace = fft2c(torch.from_numpy(whole).to(torch.complex64)).numpy() * mask
+    fastmri.write(folder / "scan.h5", kspace=kspace, **({} if scan_is_whole else {"mask": mask}))
+    (folder / "my.yaml").write_text(
+        "name: my\ndata: [{name: knee, file: knee.h5}]\n"
+        "architecture: {width: 2, depth: 1, phases: 2}\ntrain: {steps: 2}\n"
+    )
+    results = experiment_folder(folder / "runs" / "cross-anatomy-bench")
+    add_cell(results, Cell("adapt", "ulda", "knee", 5), 9, "knee")
+    packed = Path("benchmarks", "results", "experiments", "cross-anatomy.json")
+    (folder / packed).parent.mkdir(parents=True)
+    shutil.copy(ROOT / packed, folder / packed)
 
 
 def _write_mrd(path: Path, kspace: NDArray[np.complex64]) -> None:

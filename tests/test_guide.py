@@ -1,4 +1,4 @@
-"""The commands of the documents: all are parsed, those of the tour and of the formats run."""
+"""The commands of the documents: all are parsed, and those that do not take hours run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from scripts import update_outputs
 from scripts.update_outputs import PAGES, is_alike, run_page
-from tests.guide_files import write_files
+from tests.guide_files import write_files, write_own_files
 from tests.test_documents import DOCUMENTS, ROOT
 from ulda.cli import app
 from ulda.data import Domain
@@ -151,6 +151,20 @@ def test_the_commands_for_each_format_run(tmp_path: Path, monkeypatch: pytest.Mo
     }
     assert {*Domain.open("knee.h5").label("split")} == {"train", "val", "test"}
     assert {*Domain.open("dicom-cardiac.h5").label("contrast")} == {"cine"}
+
+
+@pytest.mark.parametrize("name", ["train", "reconstruct", "evaluate", "report"])
+def test_the_commands_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small files and with a tiny model in the place of the bundled one; every file they name is written."""
+    monkeypatch.setattr("ulda.bundled.FOLDER", tmp_path / "bundled")
+    write_own_files(tmp_path, scan_is_whole=name == "report")
+    monkeypatch.chdir(tmp_path)
+    for words in ulda_commands((ROOT / "docs" / f"{name}.md").read_text()):
+        out = Path(words[words.index("--out") + 1]) if "--out" in words else tmp_path
+        again = ["--force"] if "--out" in words and out.exists() else []
+        done = CliRunner().invoke(app, [*words, *again])
+        assert done.exit_code == 0, f"ulda {shlex.join(words)}: {done.output} {done.exception}"
+        assert list(out.parent.glob(f"{out.stem}*")), words  # of several pictures each has a number
 
 
 def test_every_format_has_a_section_with_a_command() -> None:

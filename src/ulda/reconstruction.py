@@ -55,6 +55,7 @@ def reconstruct_file(
     domain: str | None = None,
     iterations: int | None = None,
     kind: KindChoice = "auto",
+    command: str = "",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> FileSummary:
@@ -73,6 +74,8 @@ def reconstruct_file(
         The lines to keep of fully sampled data; data that arrive undersampled need none.
     kind
         What arrays without metadata hold.
+    command
+        How it came about, to be told in the file.
     overwrite
         Replace existing files.
     progress
@@ -87,6 +90,7 @@ def reconstruct_file(
         check_free(out, total)
     chosen = model.active_domain(domain)
     facts = {"base": base_fingerprint(model), "domain": chosen, "input": Path(source).name}
+    facts |= {"command": command} if command else {}
     images: list[Tensor] = []
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []

@@ -62,6 +62,7 @@ def test_from_a_reconstruction_to_its_page(name: str, place: Path, command: Comm
     code, _, error = command("report", output, "--out", page)
     assert code == 0, error
     assert "every one of 6 phases descended" in page.read_text()
+    assert "ulda reconstruct " in page.read_text()
     assert "★" not in page.read_text().partition('id="viewer"')[0]
     code, _, error = command("report", output, "--reference", place / "crops.h5", "--out", page, "--force")
     assert code == 0, error

@@ -407,10 +407,12 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     cells = read_cells(done.cells_folder)
     scale = done.data.scale
     assert outdated(done.experiment, scale, cells) == []
-    # a result of before many slices had a rate of their own; two are few
+    # a result of before many slices had a rate of their own; two are few, and so is what there was of 100
     older = copy.deepcopy(cells)
     for key in ("adapt-ulda-hip-2-0", "adapt-ulda-hip-100-0"):
         del older[key]["recipe"]["settings"]["adapter_rate_of_many"]
+    assert outdated(done.experiment, scale, older) == []
+    older["adapt-ulda-hip-100-0"]["results"]["hip"]["n"] = 100
     assert [cell.key for cell in outdated(done.experiment, scale, older)] == ["adapt-ulda-hip-100-0"]
     # a result of before there were warps, of a method that has none, and of one that has some today
     for key in ("adapt-dncn-hip-2-0", "adapt-ulda-hip-2-0"):

@@ -261,7 +261,7 @@ def test_provenance(folder: Path) -> None:
     found = read_report(folder).provenance
     assert found["experiment"] == {
         "results": folder.name, "experiment": "one of my own", "scale": "bench", "domain": "cardiac",
-        "target slices": "5",
+        "target slices": "5", "command": "ulda experiment run FILE --scale bench",
     }  # fmt: skip
     assert found["cells"]["U-LDA"] == "adapt-ulda-cardiac-5-0, 80 steps, seed 0, learned from 5 slices"
     assert found["data"]["SHA-256 of the test slices"] == "d" * 64

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ulda.cli.data import KindName, KindOption
-from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar
+from ulda.cli.output import ForceOption, JsonOption, command_line, print_json, print_table, progress_bar
 from ulda.errors import UldaError
 
 
@@ -58,6 +58,7 @@ def reconstruct(
             domain=domain,
             iterations=iterations,
             kind=kind.value,
+            command=command_line(),
             overwrite=force,
             progress=advance,
         )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ulda.cli.output import ForceOption, JsonOption, print_json
+from ulda.cli.output import ForceOption, JsonOption, command_line, print_json
 
 if TYPE_CHECKING:
     from ulda.training import ULDA
@@ -72,7 +70,7 @@ def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]
 
     domain = model.active_domain()
     return {
-        "command": {"command": shlex.join(["ulda", *sys.argv[1:]])},
+        "command": {"command": command_line()},
         "model": {
             "SHA-256 of the base": base_fingerprint(model),
             "adapter": domain,

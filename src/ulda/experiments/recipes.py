@@ -93,6 +93,9 @@ def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mappin
     kept, today = cells[cell.key].get("recipe"), recipe_of(experiment, scale, cell)
     if kept is None:
         return False
+    n = cells[cell.key]["results"].get(cell.domain, {}).get("n")
+    if n is not None:  # what was learned from, where there were fewer slices than asked for
+        kept, today = kept | {"slices": n}, today | {"slices": n}
     return _essence(kept) == _essence(today) and _agrees(_with_effect(kept), _with_effect(today))
 
 
@@ -100,7 +103,7 @@ def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without the settings that mean nothing in it."""
     settings = recipe.get("settings", {})
     unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
-    if recipe.get("slices", 0) <= settings.get("warped_slices", _FEW):
+    if "slices" in recipe and recipe["slices"] <= settings.get("warped_slices", _FEW):
         unused.add("adapter_rate_of_many")
     return {**recipe, "settings": {key: value for key, value in settings.items() if key not in unused}}
 

@@ -234,7 +234,7 @@ def _notes_on_draws(wanted: Sequence[Tested], draw: int) -> list[str]:
     several = [title for title, found in draws.items() if len(found) > 1]
     if several:
         notes.append(
-            f"all is of draw {draw + 1} of the target slices; `ulda experiment table` has the means over the draws, "
+            f"all is of draw {draw + 1} of the target slices; ulda experiment table has the means over the draws, "
             f"of which there are several of {listed(several)}"
         )
     missing = [title for title, found in draws.items() if draw not in found]

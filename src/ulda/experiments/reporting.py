@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -133,13 +134,16 @@ def _cells(source: Path) -> dict[str, Any]:
 
 def _definitions(tests: Sequence[Tested]) -> list[Experiment]:
     """Return the experiments that the cells are of, as far as they come with the package."""
-    named = dict.fromkeys(
-        (str(one.result.get("experiment", "")), str(one.result["scale"].get("name"))) for one in tests
-    )
     known = set(experiment_names())
-    found = [(load_experiment(name), scale) for name, scale in named if name in known]
+    found = [(load_experiment(name), scale) for name, scale in _named(tests) if name in known]
     # at a scale it may have other domains
     return [experiment.at(scale) for experiment, scale in found if scale in experiment.scales]
+
+
+def _named(tests: Sequence[Tested]) -> list[tuple[str, str]]:
+    """Return the names of the experiments that the cells are of, each with that of its scale."""
+    names = ((one.result.get("experiment", ""), one.result.get("scale", {}).get("name", "")) for one in tests)
+    return list(dict.fromkeys((str(experiment), str(scale)) for experiment, scale in names))
 
 
 def _domain_entries(choice: Choice, definitions: Sequence[Experiment]) -> Iterator[Mapping[str, Any]]:
@@ -316,6 +320,7 @@ def _provenance(source: Path, choice: Choice, mask: Mask | None, data: Domain | 
         "scale": ", ".join(dict.fromkeys(str(one.result.get("scale", {}).get("name", "")) for one in choice.tested)),
         "domain": choice.domain,
         "target slices": "" if choice.size is None else str(choice.size),
+        "command": "; ".join(_commands(choice.tested)),
     }
     facts = {
         "SHA-256 of the test slices": str(first.facts.get("data", "")),
@@ -331,6 +336,15 @@ def _provenance(source: Path, choice: Choice, mask: Mask | None, data: Domain | 
         facts["SHA-256 of the slices learned from"] = learned_from.pop()
     cells = {one.title: _cell_words(one, with_data=bool(learned_from)) for one in choice.tested}
     return {"experiment": names, "cells": cells, "data": facts, "software": _software(choice.tested)}
+
+
+def _commands(tests: Sequence[Tested]) -> list[str]:
+    """Return the commands that run the cells; FILE is the file of an experiment that does not come with the package."""
+    known = set(experiment_names())
+    return [
+        shlex.join(["ulda", "experiment", "run", name if name in known else "FILE", "--scale", scale])
+        for name, scale in _named(tests)
+    ]
 
 
 def _cell_words(one: Tested, *, with_data: bool) -> str:

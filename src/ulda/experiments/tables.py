@@ -138,21 +138,27 @@ def rows_of(
     for name in domains:
         experiment.domain(name)
     entries, titles = collect(cells), variant_titles(experiment)
-    columns = [(entry.name, SOURCE) for entry in experiment.sources]
+    columns = [
+        (source.name, size)
+        for source in experiment.sources
+        for size in (SOURCE, *([PAPER] if _is_in(experiment.paper_sources, source.name) else []))
+    ]
     columns += [
         (target.name, size)
         for target in experiment.targets
-        for size in (UNADAPTED_SIZE, *sizes, *([PAPER] if _is_in_the_paper(experiment, target.name) else []))
+        for size in (UNADAPTED_SIZE, *sizes, *([PAPER] if _is_in(experiment.paper, target.name) else []))
     ]
     columns = [column for column in columns if not domains or column[0] in domains]
     rows = [["method", *(_heading(*column, entries) for column in columns)]]
+    sources = {source.name for source in experiment.sources}
     for variant in experiment.variants:
         row = [titles[variant.name]]
         for domain, size in columns:
             key = (variant.name, domain, size if variant.is_learned else SOURCE)
             entry = entries.get(key)
             if size == PAPER:
-                row.append(_printed(experiment.paper.get(variant.name, {}).get(domain)))
+                printed = experiment.paper_sources if domain in sources else experiment.paper
+                row.append(_printed(printed.get(variant.name, {}).get(domain)))
             else:
                 row.append("" if entry is None else entry.text() + _against(entries, experiment, key, size))
         rows.append(row)
@@ -221,8 +227,8 @@ def records_of(
     return rows
 
 
-def _is_in_the_paper(experiment: Experiment, domain: str) -> bool:
-    return any(domain in printed for printed in experiment.paper.values())
+def _is_in(paper: Mapping[str, Mapping[str, object]], domain: str) -> bool:
+    return any(domain in printed for printed in paper.values())
 
 
 def _heading(domain: str, size: int, entries: dict[Key, Entry]) -> str:

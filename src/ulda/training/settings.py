@@ -55,7 +55,7 @@ class Settings(BaseModel):
     adapter_rate
         The adapters learn this many times faster, that is slower: their weights are that much smaller.
     adapter_rate_of_many
-        The same where a domain has more slices than `warped_slices`; None for no difference.
+        The same where every domain that learns has more slices than `warped_slices`; None for no difference.
     clip
         Largest norm of a gradient.
     ssim_weight

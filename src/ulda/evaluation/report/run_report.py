@@ -81,7 +81,7 @@ def report_of_run(path: str | Path, reference: Images | None = None) -> Report:
         traces={RECONSTRUCTION: tuple(traces)},
         verdict=f"according to the certificate, {'every' if descended else 'NOT every'} one of {n_steps} phases "
         "descended the objective",
-        notes=(f"the certificate was read, not replayed; `ulda verify {path.name}` replays it",),
+        notes=(f"the certificate was read, not replayed; ulda verify {path.name} replays it",),
         provenance=_provenance(path, certificates),
     )
 
