@@ -234,7 +234,7 @@ def test_adapted_and_evaluated(trained: Path, place: Path, command: Command, tmp
     assert any(note.startswith("DnCn: the adapter was chosen by its scores on 1") for note in result["notes"])
     errors = fail(command, *compared, "--against", out, "--split", "train")
     assert "DnCn: the model was trained on the subject a and on 1 more of these subjects" in errors
-    assert "name it with --against" in fail(command, "evaluate", place / "knee.h5", "--model", out)
+    assert "compare it with --against" in fail(command, "evaluate", place / "knee.h5", "--model", out)
     assert "same name and method" in fail(command, *compared, "--against", out, "--against", out)
 
     rows = json.loads(succeed(command, "models", "list", "--path", tmp_path, "--json"))[-2:]
