@@ -13,11 +13,13 @@ import torch
 from scipy.ndimage import affine_transform
 
 from ulda.baselines import METHODS, Budget, method_class
+from ulda.baselines.runs import for_method
 from ulda.data import demo
 from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.adaptation import default_settings
 from ulda.training.augmentation import MOST_SCALED, MOST_SHEARED, MOST_TURNED, warped
+from ulda.training.config import Config
 from ulda.training.history import Progress
 from ulda.training.loop import Batch, Task, draw, fit
 from ulda.training.settings import Settings
@@ -128,7 +130,14 @@ def test_a_training_with_warps_continues_bit_exactly(tmp_path: Path, chained: di
     assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), parts.parameters(), strict=True))
 
 
-def test_new_domains_of_u_lda_are_warped_and_sources_are_not() -> None:
+def test_few_slices_of_sources_are_warped_by_default_where_a_file_describes_the_training() -> None:
+    config = Config.model_validate({"data": [{"name": "knee", "file": "demo:knee"}], "train": {"steps": 5}})
+    assert (config.train.warp, config.initialise and config.initialise.warp) == (0.5, 0.5)
+    assert for_method(config, "dncn")[0].train.warp == 0.5
+    assert Config.model_validate(config.values() | {"train": {"warp": 0.0}}).train.warp == 0.0
+
+
+def test_new_domains_of_u_lda_are_warped() -> None:
     assert default_settings().warp == 0.5
     for name in METHODS:
         model = method_class(name)(sources=["knee"])

@@ -10,7 +10,7 @@ from ulda.errors import UldaError
 from ulda.training import Architecture
 from ulda.training.config import CheckedArchitecture, Config, DataConfig, MaskConfig, load_config, parse_config
 from ulda.training.config_text import attribute_texts, config_table, config_yaml, default_config
-from ulda.training.settings import Settings, annotations_of
+from ulda.training.settings import Settings, SourceSettings, annotations_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "train.md"
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -36,7 +36,7 @@ def test_a_resolved_configuration_reads_back() -> None:
 
 def test_rounds_have_the_settings_of_a_stage() -> None:
     config = parse_config(DATA + "train: {steps: 7}\nrounds: [{lower_level: equilibrium}, {fresh_of: {knee: 0.5}}]")
-    assert config.rounds == (Settings(lower_level="equilibrium"), Settings(fresh_of={"knee": 0.5}))
+    assert config.rounds == (SourceSettings(lower_level="equilibrium"), SourceSettings(fresh_of={"knee": 0.5}))
     assert parse_config(config_yaml(config)) == config
     assert parse_config(DATA).rounds == ()
     assert "\nrounds: []\n" in default_config()

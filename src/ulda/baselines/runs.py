@@ -22,7 +22,7 @@ from ulda.training.history import Report
 from ulda.training.loop import Task
 from ulda.training.network import ULDA
 from ulda.training.runs import StageReport, load_tasks, named, prepare, train_base, training_card
-from ulda.training.settings import Settings
+from ulda.training.settings import SourceSettings
 
 _OF_THE_BUDGET = {"steps", "batch_size", "seed"}
 
@@ -66,9 +66,9 @@ def for_method(config: Config, name: str | None = None, seconds: float | None = 
             notes.append(f"{', '.join(ignored)} in the file belong to {config.method} and are ignored for {name}")
         check_sizes(name, sizes)
         check_phases(given.get("phases"), (default_sizes(name) | sizes).get("phases"))
-        train = Settings.model_validate({**kind.training_defaults, **given})
+        train = SourceSettings.model_validate({**kind.training_defaults, **given})
         # every setting is given from here on, as a run that is continued must be the one that was started
-        changes |= {"initialise": None, "rounds": (), "train": Settings.model_validate(train.model_dump())}
+        changes |= {"initialise": None, "rounds": (), "train": SourceSettings.model_validate(train.model_dump())}
     return config.model_copy(update=changes | {"sizes": sizes}), notes
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from ulda.errors import UldaError
 from ulda.training.network import Architecture
-from ulda.training.settings import Settings, checked
+from ulda.training.settings import SourceSettings, checked
 from ulda.training.slices import DEMO
 
 ULDA_METHOD = "ulda"
@@ -161,9 +161,9 @@ class Config(BaseModel):
     data: tuple[DataConfig, ...] = Field(min_length=1)
     masks: MaskConfig = MaskConfig()
     architecture: CheckedArchitecture = CheckedArchitecture()
-    initialise: Settings | None = Settings(steps=150)
-    train: Settings = Settings()
-    rounds: tuple[Settings, ...] = ()
+    initialise: SourceSettings | None = SourceSettings(steps=150)
+    train: SourceSettings = SourceSettings()
+    rounds: tuple[SourceSettings, ...] = ()
     card: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -200,7 +200,7 @@ class Config(BaseModel):
         return self
 
     @property
-    def all_rounds(self) -> tuple[Settings, ...]:
+    def all_rounds(self) -> tuple[SourceSettings, ...]:
         """The settings of step 1: its first round, which is `train`, and the further ones."""
         return (self.train, *self.rounds)
 

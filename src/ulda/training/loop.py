@@ -320,7 +320,7 @@ class _Run:
 
     def _restore(self) -> None:
         facts, extra = load_checkpoint(self.checkpoint, self.model, self.optimiser)
-        if read_settings(facts["settings"]) != self.settings:
+        if read_settings(facts["settings"]).model_dump() != self.settings.model_dump():
             raise UldaError(f"{self.checkpoint} was written with other settings; remove it to start anew")
         if facts.get("origin") != self.origin:
             raise UldaError(f"{self.checkpoint.name} was written for another model or data; remove it to start anew")

@@ -178,6 +178,15 @@ class Settings(BaseModel):
         return self
 
 
+class SourceSettings(Settings):
+    """The settings of a stage of step 0 or 1, of any method: those of `Settings`, but few slices are warped."""
+
+    warp: float = Field(0.5, ge=0, le=1)
+
+
+SourceSettings.__doc__ = Settings.__doc__
+
+
 def read_settings(values: dict[str, Any]) -> Settings:
     """Check settings from a file; an unknown key is an error that suggests the nearest known one.
 
