@@ -17,7 +17,7 @@ from ulda.baselines import Budget, load_method
 from ulda.baselines.universal import UniversalLDA
 from ulda.baselines.untied import Untied
 from ulda.errors import UldaError
-from ulda.models.extractor import ChannelMixing
+from ulda.models.extractor import FEW_SLICES, OWN_KERNELS, OWN_KERNELS_OF_MANY, ChannelMixing
 from ulda.physics import CartesianMRI, Mask
 from ulda.training import loop, stages
 from ulda.training.augmentation import artificial_masks
@@ -49,6 +49,29 @@ def test_a_file_of_before_there_were_options_is_read(tmp_path: Path) -> None:
     assert again.adapt_only == "adapter and steps"
     assert "hip" not in again.own_layers
     assert "hip" not in again.mixings
+
+
+def test_a_domain_of_many_slices_adds_more_kernels_and_its_file_says_so(tmp_path: Path) -> None:
+    model = UniversalLDA(sources=SOURCES, **SMALL)
+    data = task("hip")
+    n = FEW_SLICES + 1
+    for name, images in (("hip", data.images), ("wrist", data.images[:1].expand(n, -1, -1))):
+        model.adapt(replace(data, domain=name, images=images), Budget.of_steps(1, slices=2))
+    ranks = {name: mixing.rank for name, mixing in model.mixings.items() if isinstance(mixing, ChannelMixing)}
+    assert ranks == {"hip": OWN_KERNELS, "wrist": OWN_KERNELS_OF_MANY}
+    model.save(tmp_path)
+    again = load_method(tmp_path)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, again.get_parameter(name)), name
+    path = tmp_path / "model.json"
+    facts = json.loads(path.read_text())
+    for wrong in ([4], {"wrist": -1}, {"ankle": 4}):
+        path.write_text(json.dumps(facts | {"kernels": wrong}))
+        with pytest.raises(UldaError):
+            load_method(tmp_path)
+    assert model.adapted_sizes(n) == {"kernels": OWN_KERNELS_OF_MANY}
+    assert model.adapted_sizes(FEW_SLICES) == {}
+    assert UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps").adapted_sizes(n) == {}
 
 
 def test_what_learns_is_counted() -> None:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ulda.baselines import DnCn
 from ulda.errors import UldaError
-from ulda.models.extractor import ChannelMixing
+from ulda.models.extractor import OWN_KERNELS, OWN_KERNELS_OF_MANY, ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
 from ulda.training.files import domain_fingerprint
 
@@ -29,13 +29,15 @@ def test_a_base_comes_back_whole(tmp_path: Path) -> None:
         save_base(model, tmp_path / "base")
 
 
-@pytest.mark.parametrize("own", ["mixing and kernels", "mixing", "layer", "nothing"])
+@pytest.mark.parametrize("own", ["mixing and many kernels", "mixing and kernels", "mixing", "layer", "nothing"])
 def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) -> None:
     model = ULDA(sources=["brain"])
     save_base(model, tmp_path / "base")
     fingerprint = base_fingerprint(model)
     model.add_domain("knee")
-    if own == "mixing and kernels":
+    if own == "mixing and many kernels":
+        model.give_mixing("knee", rank=OWN_KERNELS_OF_MANY)
+    elif own == "mixing and kernels":
         model.give_mixing("knee")
     elif own == "mixing":
         model.give_mixing("knee", rank=0)
@@ -45,6 +47,7 @@ def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) ->
         for name, parameter in model.named_parameters():
             if ".knee." in name:
                 parameter.add_(0.1)
+    model.shorten("knee")
     assert base_fingerprint(model) == fingerprint
     save_adapter(model, "knee", tmp_path / "knee", {"n_slices": 5})
     assert sum(path.stat().st_size for path in (tmp_path / "knee").iterdir()) < 50_000
@@ -55,6 +58,22 @@ def test_an_adapter_is_small_and_fits_its_base_only(tmp_path: Path, own: str) ->
         assert torch.equal(parameter, model.get_parameter(name))
     with pytest.raises(UldaError, match="load it on the base it was trained on"):
         load_adapter(ULDA(sources=["brain"], seed=1), tmp_path / "knee")
+
+
+def test_shortening_rounds_many_kernels_to_half_precision_and_leaves_few() -> None:
+    model = ULDA(SMALL, ["brain"])
+    for name, rank in (("knee", OWN_KERNELS_OF_MANY), ("hip", OWN_KERNELS)):
+        model.add_domain(name)
+        model.give_mixing(name, rank)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for name in ("knee", "hip", "brain"):
+        model.shorten(name)
+    changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert {name.split(".")[0] for name in changed} == {"mixings", "adapters"}
+    assert all(".knee." in name for name in changed)
+    for name in changed:
+        assert torch.equal(model.get_parameter(name), before[name].half().float())
+        torch.testing.assert_close(model.get_parameter(name), before[name], rtol=1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("rank", [-1, 10**9, "4", None])

@@ -124,6 +124,14 @@ class TrainableMethod(nn.Module, Method):
         """Return the settings of an adaptation with so many slices in each step."""
         return self.adaptation_defaults
 
+    def adapted_sizes(self, n_slices: int) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return what is larger for a new domain of so many slices, where its size depends on their number."""
+        return {}
+
+    def own_facts(self) -> Mapping[str, Any]:
+        """Return what the file of a model says beside what all methods say."""
+        return {}
+
     def look_at(self, task: Task) -> None:
         """Learn what `add_domain` needs to know of a new domain, where its start depends on the data."""
 
@@ -247,6 +255,7 @@ class TrainableMethod(nn.Module, Method):
             "domain": self.domain,
             "n_parameters": self.n_parameters,
             "facts": dict(facts or {}),
+            **self.own_facts(),
         }
         write_tensors(Path(folder), "model", dict(self.named_parameters()), header, overwrite)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.models.extractor import OWN_KERNELS
+from ulda.models.extractor import FEW_SLICES, ChannelMixing, own_kernels
 from ulda.solvers import Options
 from ulda.training import stages
+from ulda.training.files import checked_rank
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import OF_A_DOMAIN, ONE_STEP_PER_PHASE, ULDA, Architecture, belongs_to
@@ -98,14 +99,44 @@ class UniversalLDA(ULDA, TrainableMethod):
         }
         given = {name: value for name, value in options.items() if value != _UNSAID[name]}
         self.sizes = asdict(architecture) | given
+        self.n_slices = 0
 
     def add_domain(self, name: str, *, seed: int = 0) -> None:
         """Add what a domain has of its own; one that is no source gets the mixing or layer that is to learn, too."""
         super().add_domain(name, seed=seed)
         if self.sources and "mixing" in self.adapt_only:
-            self.give_mixing(name, OWN_KERNELS if self.adapt_only.startswith("kernels") else 0)
+            self.give_mixing(name, own_kernels(self.n_slices) if self.adds_kernels else 0)
         if self.sources and self.adapt_only.startswith("layer"):
             self.give_own_layer(name)
+
+    @property
+    def adds_kernels(self) -> bool:
+        """Whether a new domain adds kernels of its own to each layer."""
+        return self.adapt_only.startswith("kernels")
+
+    def look_at(self, task: Task) -> None:
+        """Count the slices of a new domain: many can teach more kernels."""
+        self.n_slices = len(task.images)
+
+    def adapted_sizes(self, n_slices: int) -> Mapping[str, Any]:
+        """Return how many kernels a domain of so many slices adds to each layer, where it adds more than usual."""
+        many = self.adds_kernels and n_slices > FEW_SLICES
+        return {"kernels": own_kernels(n_slices)} if many else {}
+
+    def own_facts(self) -> Mapping[str, Any]:
+        """Return how many kernels each new domain adds to each layer."""
+        mixings = {name: mixing for name, mixing in self.mixings.items() if isinstance(mixing, ChannelMixing)}
+        return {"kernels": {name: mixing.rank for name, mixing in mixings.items()}}
+
+    @classmethod
+    def _described(cls, facts: dict[str, Any]) -> Self:
+        model = super()._described(facts)
+        kernels = facts.get("kernels", {})  # in files from before all new domains add the same
+        if not isinstance(kernels, dict):
+            raise TypeError("its numbers of kernels are not told by domain")
+        for name, rank in kernels.items():
+            model.give_mixing(name, checked_rank(rank))
+        return model
 
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: those of the domain, or its step sizes alone."""
@@ -142,7 +173,9 @@ class UniversalLDA(ULDA, TrainableMethod):
     ) -> list[Progress]:
         """Adapt with settings, on further-undersampled data first where that is wanted."""
         if not self.augment:
-            return super().adapt_stages(task, settings, folder, report)
+            history = super().adapt_stages(task, settings, folder, report)
+            self.shorten(task.domain)
+            return history
         return stages.adapt(
             self,
             task,

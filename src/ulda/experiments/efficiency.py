@@ -53,7 +53,7 @@ def rows_of_efficiency(
             [
                 titles[variant.name],
                 str(trained[0]["n_parameters"]) if trained else "",
-                str(counted[0]["n_adapted"]) if counted else "",
+                " or ".join(str(n) for n in sorted({entry["n_adapted"] for entry in counted})),
                 _mean_seconds(trained, 1),
                 *(_mean_seconds(entries, 1) for entries in adapted),
                 f"{sum(tests) / len(tests):.4f}" if tests else "",

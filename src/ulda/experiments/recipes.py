@@ -72,6 +72,7 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
         return recipe
     steps = scale.adapt_steps[cell.size]
     settings = model.settings_of_adaptation(scale.budget(cell.size), seed=cell.draw, **_changes(variant.adapt, steps))
+    recipe |= model.adapted_sizes(cell.size)
     return recipe | {"slices": cell.size, "draw": cell.draw, "settings": _told(settings)}
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from ulda.bundled import model_folder
 from ulda.data import Domain
 from ulda.errors import UldaError
+from ulda.models.extractor import own_kernels
 from ulda.physics import Mask, cartesian_mask
 from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
@@ -168,7 +169,7 @@ def adapt(
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     name, task = target.task.domain, target.task
     model.add_domain(name)
-    model.give_mixing(name)
+    model.give_mixing(name, own_kernels(len(task.images)))
     settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})

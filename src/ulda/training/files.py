@@ -129,9 +129,8 @@ def save_adapter(
         "rank": mixing.rank if isinstance(mixing, ChannelMixing) else 0,
         "own_layer": domain in model.own_layers,
     }
-    write_tensors(
-        Path(folder), "adapter", dict(_adapter_of(model, domain).named_parameters()), header | (facts or {}), overwrite
-    )
+    parts = {name: _shortest(parameter) for name, parameter in _adapter_of(model, domain).named_parameters()}
+    write_tensors(Path(folder), "adapter", parts, header | (facts or {}), overwrite)
 
 
 def load_adapter(model: ULDA, folder: str | Path) -> str:
@@ -147,7 +146,7 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
         raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
     model.add_domain(domain)
     if facts.get("mixing"):  # files from before do not say
-        model.give_mixing(domain, _rank(facts))
+        model.give_mixing(domain, checked_rank(facts.get("rank", 0)))  # nor whether they add kernels
     if facts.get("own_layer"):
         model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
@@ -161,9 +160,8 @@ def domain_fingerprint(model: ULDA, domain: str) -> str:
     return fingerprint(sorted((named | {f"steps.{name}": parameter for name, parameter in steps}).items()))
 
 
-def _rank(facts: dict[str, Any]) -> int:
-    """Return how many kernels an adapter adds to each layer; files from before do not say, and add none."""
-    rank = facts.get("rank", 0)
+def checked_rank(rank: Any) -> int:
+    """Return how many kernels an adapter adds to each layer, as its file says; a file may say anything."""
     if not isinstance(rank, int) or not 0 <= rank <= _MOST_KERNELS:
         raise UldaError(f"an adapter cannot add {rank!r} kernels to each layer")
     return rank
@@ -201,6 +199,12 @@ def _adapter_of(model: ULDA, domain: str) -> nn.ModuleDict:
         if domain in own:
             parts[name] = own[domain]
     return parts
+
+
+def _shortest(tensor: Tensor) -> Tensor:
+    """Return a tensor in half precision, if that holds all its numbers exactly."""
+    short = tensor.detach().half()
+    return short if torch.equal(short.to(tensor.dtype), tensor.detach()) else tensor
 
 
 def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], facts: dict[str, Any], overwrite: bool) -> None:

@@ -199,6 +199,18 @@ class ULDA(nn.Module):
         sizes = self.architecture
         self.mixings[domain] = ChannelMixing(sizes.width, sizes.depth, rank, sizes.kernel_size)
 
+    @torch.no_grad()
+    def shorten(self, domain: str) -> None:
+        """Round the kernels of a domain that adds many to half precision, in which its file is half as large.
+
+        The change is about a thousandth of a number, and of an image far less. Step sizes stay as they are.
+        """
+        mixing = dict(self.mixings.items()).get(domain)
+        if isinstance(mixing, ChannelMixing) and mixing.rank > OWN_KERNELS:
+            for part in (mixing, self.adapters[domain]):
+                for parameter in part.parameters():
+                    parameter.copy_(parameter.half())
+
     def give_own_layer(self, domain: str) -> None:
         """Make the adapter of a domain one of two layers.
 

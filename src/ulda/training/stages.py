@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ulda.models import Adapter
-from ulda.models.extractor import set_pair_difference
+from ulda.models.extractor import own_kernels, set_pair_difference
 from ulda.physics import Mask
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Best, Progress, Report
@@ -73,7 +73,7 @@ def adapt(
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
-        model.give_mixing(task.domain)
+        model.give_mixing(task.domain, own_kernels(len(task.images)))
 
     def is_of_domain(name: str) -> bool:
         return belongs_to(name, task.domain)
@@ -96,6 +96,7 @@ def adapt(
         )
         done += steps
     best.restore(dict(model.named_parameters()))
+    model.shorten(task.domain)
     return history
 
 
