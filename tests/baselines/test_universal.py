@@ -17,12 +17,12 @@ from ulda.baselines import Budget, load_method
 from ulda.baselines.universal import UniversalLDA
 from ulda.baselines.untied import Untied
 from ulda.errors import UldaError
-from ulda.models.extractor import FEW_SLICES, OWN_KERNELS, OWN_KERNELS_OF_MANY, ChannelMixing
+from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.physics import CartesianMRI, Mask
 from ulda.training import loop, stages
 from ulda.training.augmentation import artificial_masks
 from ulda.training.loop import Task
-from ulda.training.network import ULDA, Architecture
+from ulda.training.network import FEW_SLICES, OWN_KERNELS_OF_MANY, ULDA, Architecture
 from ulda.training.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
@@ -59,6 +59,9 @@ def test_a_domain_of_many_slices_adds_more_kernels_and_its_file_says_so(tmp_path
         model.adapt(replace(data, domain=name, images=images), Budget.of_steps(1, slices=2))
     ranks = {name: mixing.rank for name, mixing in model.mixings.items() if isinstance(mixing, ChannelMixing)}
     assert ranks == {"hip": OWN_KERNELS, "wrist": OWN_KERNELS_OF_MANY}
+    for name, parameter in model.mixings.named_parameters():
+        is_short = torch.equal(parameter, parameter.half().float())
+        assert is_short == name.startswith("wrist."), name
     model.save(tmp_path)
     again = load_method(tmp_path)
     for name, parameter in model.named_parameters():

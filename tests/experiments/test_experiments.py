@@ -407,10 +407,11 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     cells = read_cells(done.cells_folder)
     scale = done.data.scale
     assert outdated(done.experiment, scale, cells) == []
-    # a result of before many slices had a rate of their own; two are few, and so is what there was of 100
+    # a result of before many slices had a rate and kernels of their own; two are few, and so is what there was of 100
     older = copy.deepcopy(cells)
     for key in ("adapt-ulda-hip-2-0", "adapt-ulda-hip-100-0"):
         del older[key]["recipe"]["settings"]["adapter_rate_of_many"]
+    assert older["adapt-ulda-hip-100-0"]["recipe"].pop("kernels") == 12
     assert outdated(done.experiment, scale, older) == []
     older["adapt-ulda-hip-100-0"]["results"]["hip"]["n"] = 100
     assert [cell.key for cell in outdated(done.experiment, scale, older)] == ["adapt-ulda-hip-100-0"]

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import ulda
 from tests.training.small_domains import write_domain
 from ulda.data import Domain, demo, import_domain
 from ulda.errors import UldaError
+from ulda.models.extractor import ChannelMixing
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.training import ULDA, Architecture, load_adapter, load_base, save_base
+from ulda.training import ULDA, Architecture, load_adapter, load_base, network, save_base
 from ulda.training.adaptation import Adaptation, adapt, default_settings
 from ulda.training.history import Progress
 from ulda.training.settings import read_settings
@@ -95,6 +97,43 @@ def test_it_never_ends_worse_than_the_start(knee: Domain, augment: bool) -> None
     assert same(result.model, start)
     assert result.gain == 0
     assert "did not clearly help" in result.sentence()
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_many_slices_teach_more_kernels_in_half_precision(
+    knee: Domain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, augment: bool
+) -> None:
+    monkeypatch.setattr(network, "FEW_SLICES", 2)
+    base = ULDA(SMALL, ["brain", "prostate"])
+    save_base(base, tmp_path / "base")
+    result = adapt(base, knee, slices=3, settings=QUICK, augment=augment)
+    mixing = result.model.mixings["knee"]
+    assert isinstance(mixing, ChannelMixing)
+    assert mixing.rank == network.OWN_KERNELS_OF_MANY
+    assert result.gain is not None
+    assert result.gain > 0
+    images = normalised_images(knee.select(split="val"))
+    physics = CartesianMRI(cartesian_mask(32, 0.2, seed=0), knee.header.phase_axis)
+    with torch.no_grad():
+        x = result.model(physics.A(images), physics, "knee")
+    psnr = float((-10 * (x.abs() - images.abs()).square().mean((-2, -1)).log10()).mean())
+    assert psnr == pytest.approx(result.facts["validation"]["adapted"]["psnr"], abs=1e-3), "rounding changes nothing"
+    result.save(tmp_path / "adapter")
+    stored = load_file(tmp_path / "adapter" / "adapter.safetensors")
+    assert {name.split(".")[0] for name, tensor in stored.items() if tensor.dtype == torch.float16} >= {"mixing"}
+    again = load_base(tmp_path / "base")
+    load_adapter(again, tmp_path / "adapter")
+    assert same(again, result.model)
+
+
+def test_kernels_that_add_nothing_are_few_again(knee: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "FEW_SLICES", 2)
+    sensible = replace(SMALL, adapter_weight=0.03)
+    result = adapt(ULDA(sensible, ["brain", "prostate"]), knee, settings=QUICK.model_copy(update=WILD))
+    start = ULDA(sensible, ["brain", "prostate"])
+    start.add_domain("knee")
+    start.give_mixing("knee")
+    assert same(result.model, start)
 
 
 def test_without_regular_validations_start_and_end_are_still_compared(base: ULDA, knee: Domain) -> None:

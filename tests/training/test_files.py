@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from ulda.baselines import DnCn
 from ulda.errors import UldaError
-from ulda.models.extractor import OWN_KERNELS, OWN_KERNELS_OF_MANY, ChannelMixing
+from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
 from ulda.training.files import domain_fingerprint
+from ulda.training.network import OWN_KERNELS_OF_MANY
 
 SMALL = Architecture(width=4, depth=2, phases=3)
 
@@ -65,12 +66,19 @@ def test_shortening_rounds_many_kernels_to_half_precision_and_leaves_few() -> No
     for name, rank in (("knee", OWN_KERNELS_OF_MANY), ("hip", OWN_KERNELS)):
         model.add_domain(name)
         model.give_mixing(name, rank)
+    with torch.no_grad():
+        for weights in model.get_submodule("mixings.knee.weights").parameters():
+            weights.add_(0.01)
+        tiny = model.get_parameter("adapters.knee.layer.imag")
+        tiny.mul_(1e-6)  # half precision would make it zero
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     for name in ("knee", "hip", "brain"):
         model.shorten(name)
     changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert {name.split(".")[0] for name in changed} == {"mixings", "adapters"}
     assert all(".knee." in name for name in changed)
+    assert "adapters.knee.layer.real" in changed
+    assert "adapters.knee.layer.imag" not in changed
     for name in changed:
         assert torch.equal(model.get_parameter(name), before[name].half().float())
         torch.testing.assert_close(model.get_parameter(name), before[name], rtol=1e-3, atol=1e-7)

@@ -11,13 +11,21 @@ from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.models.extractor import FEW_SLICES, ChannelMixing, own_kernels
+from ulda.models.extractor import ChannelMixing
 from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.files import checked_rank
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import OF_A_DOMAIN, ONE_STEP_PER_PHASE, ULDA, Architecture, belongs_to
+from ulda.training.network import (
+    FEW_SLICES,
+    OF_A_DOMAIN,
+    ONE_STEP_PER_PHASE,
+    ULDA,
+    Architecture,
+    belongs_to,
+    own_kernels,
+)
 from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
 
 Adapted = Literal[
@@ -56,6 +64,11 @@ class UniversalLDA(ULDA, TrainableMethod):
         Reconstruct with the acceptance test. Without it every proposal is taken and nothing is promised.
     sizes
         Those of `ulda.training.Architecture`.
+
+    Attributes
+    ----------
+    n_slices
+        How many slices the last new domain has that was looked at: what the next one that is added adds depends on it.
 
     Examples
     --------

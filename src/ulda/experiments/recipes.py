@@ -16,6 +16,7 @@ import ulda
 from ulda.baselines import TrainableMethod, method_class
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
+from ulda.training.network import FEW_SLICES
 from ulda.training.settings import Settings
 
 _BOOKKEEPING = {"checkpoint_every", "log_every"}
@@ -103,6 +104,8 @@ def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mappin
 def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without the settings that mean nothing in it."""
     settings = recipe.get("settings", {})
+    if recipe.get("slices", FEW_SLICES) <= FEW_SLICES:  # fewer than were asked for
+        recipe = {key: value for key, value in recipe.items() if key != "kernels"}
     unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
     if "slices" in recipe and recipe["slices"] <= settings.get("warped_slices", _FEW):
         unused.add("adapter_rate_of_many")
@@ -118,7 +121,8 @@ def _agrees(kept: Any, today: Any) -> bool:
 
 def _essence(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without what means nothing in it, and the settings and keys of domains that are the defaults."""
-    short = {**recipe, "settings": _shortened(Settings, _with_effect(recipe)["settings"])}
+    recipe = _with_effect(recipe)
+    short = {**recipe, "settings": _shortened(Settings, recipe["settings"])}
     if "domain" in recipe:
         short["domain"] = _shortened(DomainEntry, recipe["domain"])
     if "sources" in recipe:

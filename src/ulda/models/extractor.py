@@ -19,11 +19,8 @@ Start = Literal["filter-bank", "random"]
 _NOISE = 0.005
 """Noise on the filter-bank start, so that no two channels stay equal."""
 
-OWN_KERNELS, OWN_KERNELS_OF_MANY = 4, 12
-"""How many kernels a new domain of few and of many slices adds to each layer of the feature extractor."""
-
-FEW_SLICES = 20
-"""How many slices are few there."""
+OWN_KERNELS = 4
+"""How many kernels a new domain adds to each layer of the feature extractor, at least."""
 
 _ADDED = 0.1
 """The standard deviation of kernels that a domain adds, about that of the numbers in trained ones."""
@@ -119,17 +116,6 @@ class FeatureExtractor(nn.Module):
                 set_pair_difference(layer)
             for parameter in layer.parameters():
                 parameter.add_(_NOISE * torch.randn(parameter.shape, generator=generator))
-
-
-def own_kernels(n_slices: int) -> int:
-    """Return how many kernels a new domain adds to each layer: more where there are slices to teach them.
-
-    Examples
-    --------
-    >>> own_kernels(5), own_kernels(20), own_kernels(21)
-    (4, 4, 12)
-    """
-    return OWN_KERNELS if n_slices <= FEW_SLICES else OWN_KERNELS_OF_MANY
 
 
 class ChannelMixing(nn.Module):

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 from ulda.bundled import model_folder
 from ulda.data import Domain
 from ulda.errors import UldaError
-from ulda.models.extractor import own_kernels
 from ulda.physics import Mask, cartesian_mask
 from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.loop import Task
-from ulda.training.network import ULDA, UNADAPTED
+from ulda.training.network import ULDA, UNADAPTED, own_kernels
 from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, for_batches
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter

@@ -145,8 +145,11 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
     if not isinstance(domain := facts.get("domain"), str):
         raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
     model.add_domain(domain)
-    if facts.get("mixing"):  # files from before do not say
-        model.give_mixing(domain, checked_rank(facts.get("rank", 0)))  # nor whether they add kernels
+    if facts.get("mixing"):  # files from before do not say, and those after them not whether they add kernels
+        try:
+            model.give_mixing(domain, checked_rank(facts.get("rank", 0)))
+        except ValueError as error:
+            raise UldaError(f"adapter.json in {folder.name} is wrong: {error}") from error
     if facts.get("own_layer"):
         model.give_own_layer(domain)
     restore_tensors(_adapter_of(model, domain), folder / "adapter.safetensors", facts)
@@ -163,7 +166,7 @@ def domain_fingerprint(model: ULDA, domain: str) -> str:
 def checked_rank(rank: Any) -> int:
     """Return how many kernels an adapter adds to each layer, as its file says; a file may say anything."""
     if not isinstance(rank, int) or not 0 <= rank <= _MOST_KERNELS:
-        raise UldaError(f"an adapter cannot add {rank!r} kernels to each layer")
+        raise ValueError(f"an adapter cannot add {rank!r} kernels to each layer")
     return rank
 
 

@@ -33,6 +33,12 @@ OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 ONE_STEP_PER_PHASE: dict[str, Any] = {"steps_per_phase": 1}
 """What the size is in files of before there was one."""
 
+FEW_SLICES, OWN_KERNELS_OF_MANY = 20, 12
+"""A new domain of more slices than these adds so many kernels to each layer of the feature extractor."""
+
+_SHORTENED = 1e-3
+"""By what part of its norm a kernel may change where it is rounded."""
+
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
 
@@ -203,13 +209,21 @@ class ULDA(nn.Module):
     def shorten(self, domain: str) -> None:
         """Round the kernels of a domain that adds many to half precision, in which its file is half as large.
 
-        The change is about a thousandth of a number, and of an image far less. Step sizes stay as they are.
+        A kernel that this would change by more than a thousandth of its norm stays as it is, and so do step sizes. A
+        domain that has learned nothing is not rounded: kernels that add nothing are not worth their place, and are few
+        again.
         """
         mixing = dict(self.mixings.items()).get(domain)
-        if isinstance(mixing, ChannelMixing) and mixing.rank > OWN_KERNELS:
-            for part in (mixing, self.adapters[domain]):
-                for parameter in part.parameters():
-                    parameter.copy_(parameter.half())
+        if not isinstance(mixing, ChannelMixing) or mixing.rank <= OWN_KERNELS:
+            return
+        if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
+            self.give_mixing(domain)
+            return
+        for part in (mixing, self.adapters[domain]):
+            for parameter in part.parameters():
+                short = parameter.half().to(parameter.dtype)
+                if (short - parameter).norm() <= _SHORTENED * parameter.norm():
+                    parameter.copy_(short)
 
     def give_own_layer(self, domain: str) -> None:
         """Make the adapter of a domain one of two layers.
@@ -337,6 +351,17 @@ class ULDA(nn.Module):
         problem = Reconstruction(physics, y, regularizer)
         start = physics.A_adjoint(y) if x0 is None else x0
         return elda(problem, start, options or self.options(domain), callback)
+
+
+def own_kernels(n_slices: int) -> int:
+    """Return how many kernels a new domain adds to each layer: more where there are slices to teach them.
+
+    Examples
+    --------
+    >>> own_kernels(5), own_kernels(20), own_kernels(21)
+    (4, 4, 12)
+    """
+    return OWN_KERNELS if n_slices <= FEW_SLICES else OWN_KERNELS_OF_MANY
 
 
 def belongs_to(parameter: str, domain: str, parts: Sequence[str] = OF_A_DOMAIN) -> bool:

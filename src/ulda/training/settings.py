@@ -179,12 +179,11 @@ class Settings(BaseModel):
 
 
 class SourceSettings(Settings):
-    """The settings of a stage of step 0 or 1, of any method: those of `Settings`, but few slices are warped."""
+    """The settings of step 0 and step 1, which warp few slices by default."""
+
+    __doc__ = Settings.__doc__  # the table of all keys is made of it
 
     warp: float = Field(0.5, ge=0, le=1)
-
-
-SourceSettings.__doc__ = Settings.__doc__
 
 
 def read_settings(values: dict[str, Any]) -> Settings:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ulda.models import Adapter
-from ulda.models.extractor import own_kernels, set_pair_difference
+from ulda.models.extractor import set_pair_difference
 from ulda.physics import Mask
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Best, Progress, Report
 from ulda.training.loop import Task, fit
-from ulda.training.network import ULDA, average_into, belongs_to
+from ulda.training.network import ULDA, average_into, belongs_to, own_kernels
 from ulda.training.settings import Settings
 
 
