@@ -84,6 +84,14 @@ def test_shortening_rounds_many_kernels_to_half_precision_and_leaves_few() -> No
         torch.testing.assert_close(model.get_parameter(name), before[name], rtol=1e-3, atol=1e-7)
 
 
+def test_shortening_what_has_learned_nothing_keeps_the_precision_of_the_model() -> None:
+    model = ULDA(SMALL, ["brain"]).double()
+    model.give_mixing("brain", OWN_KERNELS_OF_MANY)
+    model.double().shorten("brain")
+    assert cast(ChannelMixing, model.mixings["brain"]).rank == OWN_KERNELS
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
 @pytest.mark.parametrize("rank", [-1, 10**9, "4", None])
 def test_an_adapter_with_an_impossible_rank_is_refused(tmp_path: Path, rank: object) -> None:
     model = ULDA(SMALL, ["brain"])

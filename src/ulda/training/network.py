@@ -218,6 +218,7 @@ class ULDA(nn.Module):
             return
         if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
             self.give_mixing(domain)
+            self.mixings[domain].to(next(mixing.parameters()))  # where the model is, and as precise
             return
         for part in (mixing, self.adapters[domain]):
             for parameter in part.parameters():
