@@ -124,8 +124,8 @@ class TrainableMethod(nn.Module, Method):
         """Return the settings of an adaptation with so many slices in each step."""
         return self.adaptation_defaults
 
-    def adapted_sizes(self, n_slices: int) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return what is larger for a new domain of so many slices, where its size depends on their number."""
+    def adapted_sizes(self, steps: int) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return what is larger for a new domain with so many steps, where its size depends on their number."""
         return {}
 
     def own_facts(self) -> Mapping[str, Any]:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.models.extractor import ChannelMixing
+from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.files import checked_rank
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import (
-    FEW_SLICES,
+    FEW_STEPS,
     OF_A_DOMAIN,
     ONE_STEP_PER_PHASE,
     ULDA,
@@ -65,11 +65,6 @@ class UniversalLDA(ULDA, TrainableMethod):
     sizes
         Those of `ulda.training.Architecture`.
 
-    Attributes
-    ----------
-    n_slices
-        How many slices the last new domain has that was looked at: what the next one that is added adds depends on it.
-
     Examples
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
@@ -112,13 +107,12 @@ class UniversalLDA(ULDA, TrainableMethod):
         }
         given = {name: value for name, value in options.items() if value != _UNSAID[name]}
         self.sizes = asdict(architecture) | given
-        self.n_slices = 0
 
     def add_domain(self, name: str, *, seed: int = 0) -> None:
         """Add what a domain has of its own; one that is no source gets the mixing or layer that is to learn, too."""
         super().add_domain(name, seed=seed)
         if self.sources and "mixing" in self.adapt_only:
-            self.give_mixing(name, own_kernels(self.n_slices) if self.adds_kernels else 0)
+            self.give_mixing(name, OWN_KERNELS if self.adds_kernels else 0)
         if self.sources and self.adapt_only.startswith("layer"):
             self.give_own_layer(name)
 
@@ -127,14 +121,9 @@ class UniversalLDA(ULDA, TrainableMethod):
         """Whether a new domain adds kernels of its own to each layer."""
         return self.adapt_only.startswith("kernels")
 
-    def look_at(self, task: Task) -> None:
-        """Count the slices of a new domain: many can teach more kernels."""
-        self.n_slices = len(task.images)
-
-    def adapted_sizes(self, n_slices: int) -> Mapping[str, Any]:
-        """Return how many kernels a domain of so many slices adds to each layer, where it adds more than usual."""
-        many = self.adds_kernels and n_slices > FEW_SLICES
-        return {"kernels": own_kernels(n_slices)} if many else {}
+    def adapted_sizes(self, steps: int) -> Mapping[str, Any]:
+        """Return how many kernels a domain adds to each layer in so many steps, where it adds more than usual."""
+        return {"kernels": own_kernels(steps)} if self.adds_kernels and steps > FEW_STEPS else {}
 
     def own_facts(self) -> Mapping[str, Any]:
         """Return how many kernels each new domain adds to each layer."""
@@ -185,6 +174,8 @@ class UniversalLDA(ULDA, TrainableMethod):
         self, task: Task, settings: Settings, folder: Path | None, report: Report | None
     ) -> list[Progress]:
         """Adapt with settings, on further-undersampled data first where that is wanted."""
+        if self.adds_kernels:
+            self.give_mixing(task.domain, own_kernels(settings.steps))
         if not self.augment:
             history = super().adapt_stages(task, settings, folder, report)
             self.shorten(task.domain)

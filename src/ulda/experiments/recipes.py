@@ -16,7 +16,6 @@ import ulda
 from ulda.baselines import TrainableMethod, method_class
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
-from ulda.training.network import FEW_SLICES
 from ulda.training.settings import Settings
 
 _BOOKKEEPING = {"checkpoint_every", "log_every"}
@@ -73,7 +72,7 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
         return recipe
     steps = scale.adapt_steps[cell.size]
     settings = model.settings_of_adaptation(scale.budget(cell.size), seed=cell.draw, **_changes(variant.adapt, steps))
-    recipe |= model.adapted_sizes(cell.size)
+    recipe |= model.adapted_sizes(steps)
     return recipe | {"slices": cell.size, "draw": cell.draw, "settings": _told(settings)}
 
 
@@ -104,8 +103,6 @@ def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mappin
 def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without the settings that mean nothing in it."""
     settings = recipe.get("settings", {})
-    if recipe.get("slices", FEW_SLICES) <= FEW_SLICES:  # fewer than were asked for
-        recipe = {key: value for key, value in recipe.items() if key != "kernels"}
     unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
     if "slices" in recipe and recipe["slices"] <= settings.get("warped_slices", _FEW):
         unused.add("adapter_rate_of_many")

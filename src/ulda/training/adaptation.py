@@ -167,11 +167,11 @@ def adapt(
     model = copy.deepcopy(base) if isinstance(base, ULDA) else load_base(model_folder(base))
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     name, task = target.task.domain, target.task
-    model.add_domain(name)
-    model.give_mixing(name, own_kernels(len(task.images)))
     settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})
+    model.add_domain(name)
+    model.give_mixing(name, own_kernels(settings.steps))
     if len(task.validation):
         settings = settings.model_copy(update={"validate_every": settings.validate_every or settings.steps})
     place = None if folder is None else Path(folder)

@@ -33,8 +33,8 @@ OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 ONE_STEP_PER_PHASE: dict[str, Any] = {"steps_per_phase": 1}
 """What the size is in files of before there was one."""
 
-FEW_SLICES, OWN_KERNELS_OF_MANY = 20, 12
-"""A new domain of more slices than these adds so many kernels to each layer of the feature extractor."""
+FEW_STEPS, OWN_KERNELS_OF_MANY = 100, 12
+"""In an adaptation of more steps than these a domain adds so many kernels to each layer of the feature extractor."""
 
 _SHORTENED = 1e-3
 """By what part of its norm a kernel may change where it is rounded."""
@@ -203,7 +203,8 @@ class ULDA(nn.Module):
         Until it learns, that changes nothing; see `ulda.models.extractor.ChannelMixing`.
         """
         sizes = self.architecture
-        self.mixings[domain] = ChannelMixing(sizes.width, sizes.depth, rank, sizes.kernel_size)
+        mixing = ChannelMixing(sizes.width, sizes.depth, rank, sizes.kernel_size)
+        self.mixings[domain] = mixing.to(next(self.extractor.parameters()))  # where the model is, and as precise
 
     @torch.no_grad()
     def shorten(self, domain: str) -> None:
@@ -218,7 +219,6 @@ class ULDA(nn.Module):
             return
         if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
             self.give_mixing(domain)
-            self.mixings[domain].to(next(mixing.parameters()))  # where the model is, and as precise
             return
         for part in (mixing, self.adapters[domain]):
             for parameter in part.parameters():
@@ -354,15 +354,15 @@ class ULDA(nn.Module):
         return elda(problem, start, options or self.options(domain), callback)
 
 
-def own_kernels(n_slices: int) -> int:
-    """Return how many kernels a new domain adds to each layer: more where there are slices to teach them.
+def own_kernels(steps: int) -> int:
+    """Return how many kernels a new domain adds to each layer: more where there are steps to teach them.
 
     Examples
     --------
-    >>> own_kernels(5), own_kernels(20), own_kernels(21)
+    >>> own_kernels(80), own_kernels(100), own_kernels(160)
     (4, 4, 12)
     """
-    return OWN_KERNELS if n_slices <= FEW_SLICES else OWN_KERNELS_OF_MANY
+    return OWN_KERNELS if steps <= FEW_STEPS else OWN_KERNELS_OF_MANY
 
 
 def belongs_to(parameter: str, domain: str, parts: Sequence[str] = OF_A_DOMAIN) -> bool:

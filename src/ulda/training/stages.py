@@ -73,7 +73,7 @@ def adapt(
     """
     if task.domain not in model.domains:
         model.add_domain(task.domain)
-        model.give_mixing(task.domain, own_kernels(len(task.images)))
+        model.give_mixing(task.domain, own_kernels(settings.steps))
 
     def is_of_domain(name: str) -> bool:
         return belongs_to(name, task.domain)
