@@ -19,10 +19,10 @@ from ulda.baselines.untied import Untied
 from ulda.errors import UldaError
 from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.physics import CartesianMRI, Mask
-from ulda.training import loop, stages
+from ulda.training import loop, network, stages
 from ulda.training.augmentation import artificial_masks
 from ulda.training.loop import Task
-from ulda.training.network import FEW_SLICES, OWN_KERNELS_OF_MANY, ULDA, Architecture
+from ulda.training.network import FEW_STEPS, OWN_KERNELS_OF_MANY, ULDA, Architecture
 from ulda.training.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
@@ -51,14 +51,19 @@ def test_a_file_of_before_there_were_options_is_read(tmp_path: Path) -> None:
     assert "hip" not in again.mixings
 
 
-def test_a_domain_of_many_slices_adds_more_kernels_and_its_file_says_so(tmp_path: Path) -> None:
+def test_a_domain_of_many_steps_adds_more_kernels_and_its_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = UniversalLDA(sources=SOURCES, **SMALL)
     data = task("hip")
-    n = FEW_SLICES + 1
-    for name, images in (("hip", data.images), ("wrist", data.images[:1].expand(n, -1, -1))):
-        model.adapt(replace(data, domain=name, images=images), Budget.of_steps(1, slices=2))
-    ranks = {name: mixing.rank for name, mixing in model.mixings.items() if isinstance(mixing, ChannelMixing)}
-    assert ranks == {"hip": OWN_KERNELS, "wrist": OWN_KERNELS_OF_MANY}
+    many = FEW_STEPS + 1
+    assert model.adapted_sizes(many) == {"kernels": OWN_KERNELS_OF_MANY}
+    assert model.adapted_sizes(FEW_STEPS) == {}
+    assert UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps").adapted_sizes(many) == {}
+    monkeypatch.setattr(network, "FEW_STEPS", 1)
+    for name, steps in (("hip", 1), ("wrist", 2)):
+        model.adapt(replace(data, domain=name), Budget.of_steps(steps, slices=2))
+    assert model.own_facts()["kernels"] == {"hip": OWN_KERNELS, "wrist": OWN_KERNELS_OF_MANY}
     for name, parameter in model.mixings.named_parameters():
         is_short = torch.equal(parameter, parameter.half().float())
         assert is_short == name.startswith("wrist."), name
@@ -72,9 +77,6 @@ def test_a_domain_of_many_slices_adds_more_kernels_and_its_file_says_so(tmp_path
         path.write_text(json.dumps(facts | {"kernels": wrong}))
         with pytest.raises(UldaError):
             load_method(tmp_path)
-    assert model.adapted_sizes(n) == {"kernels": OWN_KERNELS_OF_MANY}
-    assert model.adapted_sizes(FEW_SLICES) == {}
-    assert UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps").adapted_sizes(n) == {}
 
 
 def test_what_learns_is_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -397,6 +398,19 @@ def test_cells_of_other_settings_are_noticed_and_renewed(tmp_path: Path, data: P
     assert {key for key in after if after[key] != before[key]} == {"adapt-dncn-hip-2-0"}
     assert after["adapt-dncn-hip-2-0"]["recipe"]["settings"]["learning_rate"] == 0.1
     assert "other settings" not in cli.invoke(app, status).output
+    # a training without its model is repeated for what is to be adapted from it, and for nothing else
+    shutil.rmtree(place / "models" / "dncn")
+    assert cli.invoke(app, [*run, "--renew"]).exit_code == 0
+    assert not (place / "models").joinpath("dncn").exists()
+    (place / "cells" / "adapt-dncn-hip-2-0.json").unlink()
+    lost = subprocess.run([sys.executable, "-m", "ulda", *run], capture_output=True, text=True, check=False)
+    assert lost.returncode == 1
+    assert "the model of train-dncn is gone; `ulda experiment run --renew` trains it again" in lost.stderr
+    assert cli.invoke(app, [*run, "--renew"]).exit_code == 0
+    again = read_cells(place / "cells")
+    assert {key: again[key]["results"]["hip"]["psnr"] for key in again if "adapt" in key} == {
+        key: after[key]["results"]["hip"]["psnr"] for key in after if "adapt" in key
+    }
     # another training makes its adaptations others, too
     variants[2] = dncn | {"train": {"clip": 0.5}}
     file.write_text(yaml.safe_dump(TINY | {"scales": {"bench": scale}, "variants": variants}))
@@ -407,14 +421,17 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     cells = read_cells(done.cells_folder)
     scale = done.data.scale
     assert outdated(done.experiment, scale, cells) == []
-    # a result of before many slices had a rate and kernels of their own; two are few, and so is what there was of 100
+    # a result of before many slices had a rate of their own; two are few, and so is what there was of 100
     older = copy.deepcopy(cells)
     for key in ("adapt-ulda-hip-2-0", "adapt-ulda-hip-100-0"):
         del older[key]["recipe"]["settings"]["adapter_rate_of_many"]
-    assert older["adapt-ulda-hip-100-0"]["recipe"].pop("kernels") == 12
     assert outdated(done.experiment, scale, older) == []
     older["adapt-ulda-hip-100-0"]["results"]["hip"]["n"] = 100
     assert [cell.key for cell in outdated(done.experiment, scale, older)] == ["adapt-ulda-hip-100-0"]
+    # a result of when these few steps taught more kernels
+    more = copy.deepcopy(cells)
+    more["adapt-ulda-hip-2-0"]["recipe"]["kernels"] = 12
+    assert [cell.key for cell in outdated(done.experiment, scale, more)] == ["adapt-ulda-hip-2-0"]
     # a result of before there were warps, of a method that has none, and of one that has some today
     for key in ("adapt-dncn-hip-2-0", "adapt-ulda-hip-2-0"):
         del cells[key]["recipe"]["settings"]["warp"]

@@ -115,7 +115,11 @@ class TrainableMethod(nn.Module, Method):
             return self.n_parameters
         probe, domain = copy.deepcopy(self), "a new domain"
         probe.add_domain(domain)
-        return sum(p.numel() for name, p in probe.named_parameters() if probe.is_adapted(name, domain))
+        return probe.n_adapted(domain)
+
+    def n_adapted(self, domain: str) -> int:
+        """Return how many parameters learn in an adaptation to a domain that was added."""
+        return sum(p.numel() for name, p in self.named_parameters() if self.is_adapted(name, domain))
 
     def add_domain(self, name: str) -> None:
         """Make the parameters of a new domain, where the method has some per domain."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ulda.baselines.trainable import TrainableMethod
 from ulda.errors import UldaError
-from ulda.models.extractor import OWN_KERNELS, ChannelMixing
+from ulda.models.extractor import OWN_KERNELS
 from ulda.solvers import Options
 from ulda.training import stages
 from ulda.training.files import checked_rank
@@ -127,8 +127,8 @@ class UniversalLDA(ULDA, TrainableMethod):
 
     def own_facts(self) -> Mapping[str, Any]:
         """Return how many kernels each new domain adds to each layer."""
-        mixings = {name: mixing for name, mixing in self.mixings.items() if isinstance(mixing, ChannelMixing)}
-        return {"kernels": {name: mixing.rank for name, mixing in mixings.items()}}
+        mixings = {name: self.mixing(name) for name in self.mixings}
+        return {"kernels": {name: mixing.rank for name, mixing in mixings.items() if mixing is not None}}
 
     @classmethod
     def _described(cls, facts: dict[str, Any]) -> Self:

@@ -67,8 +67,9 @@ def run(
     """Run what is left of an experiment.
 
     Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be. Cells that were
-    run with other settings than those of today stay, and are counted, unless they are to be renewed. A dry run exits
-    with 1 when something is missing.
+    run with other settings than those of today stay, and are counted, unless they are to be renewed; so are then
+    trainings whose model is gone while something is to be adapted from it. A dry run exits with 1 when something is
+    missing.
     """
     from ulda.experiments.cells import cells_of
     from ulda.experiments.scheduling import python_command, run_all, waiting_for
@@ -87,9 +88,13 @@ def run(
         runner.run(found[0])
         return
 
-    for old in runner.outdated() if renew else ():
-        if not method or old.method in method:
-            runner.forget(old)
+    if renew:
+        cells = cells_of(runner.experiment, runner.data.scale)
+        wanted = {one.key for one in cells if not method or one.method in method}
+        for old in runner.outdated():
+            if old.key in wanted:
+                runner.forget(old)
+        runner.forget_lost(wanted)
 
     def command(one: Cell) -> list[str]:
         place = ["--folder", str(runner.folder), "--data", str(data), "--device", device]

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +84,7 @@ class Runner:
 
     def is_done(self, cell: Cell) -> bool:
         """Tell whether a cell has its result."""
-        return (self.cells_folder / f"{cell.key}.json").exists()
+        return self._result_of(cell).exists()
 
     def is_claimed(self, cell: Cell) -> bool:
         """Tell whether a process runs a cell."""
@@ -117,7 +117,16 @@ class Runner:
         if trained is not None:
             shutil.rmtree(trained, ignore_errors=True)
         (self.examples_folder / f"{cell.key}.npz").unlink(missing_ok=True)
-        (self.cells_folder / f"{cell.key}.json").unlink(missing_ok=True)
+        self._result_of(cell).unlink(missing_ok=True)
+
+    def forget_lost(self, keys: Collection[str]) -> None:
+        """Remove the results of trainings, of these cells, whose models are gone while something is to be adapted."""
+        cells = cells_of(self.experiment, self.data.scale)
+        needed = {cell.needs for cell in cells if not self.is_done(cell)}
+        for cell in cells:
+            is_wanted = cell.kind == "train" and cell.key in keys and cell.key in needed
+            if is_wanted and not self._model_folder(cell.method).is_dir():
+                self._result_of(cell).unlink(missing_ok=True)
 
     def run(self, cell: Cell, report: Report | None = None) -> dict[str, Any]:
         """Run a cell and write its result; a cell that another process runs is refused."""
@@ -203,7 +212,10 @@ class Runner:
 
     def _trained(self, variant: Variant) -> TrainableMethod:
         """Return the model of a variant as the sources made it."""
-        model = load_method(self._model_folder(variant.trained_as or variant.name))
+        name = variant.trained_as or variant.name
+        if not self._model_folder(name).is_dir():
+            raise UldaError(f"the model of train-{name} is gone; `ulda experiment run --renew` trains it again")
+        model = load_method(self._model_folder(name))
         if not variant.trained_as:
             return model.to(self.device)
         own = method_class(variant.method)(sources=model.sources, **variant.sizes)
@@ -245,6 +257,9 @@ class Runner:
                 other = load_method(self._model_folder(variant.compare_with))
                 extra[entry.name]["similarity"] = similarity(model, other, entry.name, self.data.test(entry))
         return {"extra": extra} if any(extra.values()) else {}
+
+    def _result_of(self, cell: Cell) -> Path:
+        return self.cells_folder / f"{cell.key}.json"
 
     def _model_folder(self, method: str) -> Path:
         return self.folder / "models" / method
@@ -292,7 +307,9 @@ class _Processor:
 
 
 def _counts(model: TrainableMethod) -> dict[str, Any]:
-    return {"n_parameters": model.n_parameters, "n_adapted": model.n_trainable(adapt=True), "title": model.title}
+    is_adapted = model.domain is not None and model.domain in model.adapted_to
+    n_adapted = model.n_adapted(str(model.domain)) if is_adapted else model.n_trainable(adapt=True)
+    return {"n_parameters": model.n_parameters, "n_adapted": n_adapted, "title": model.title}
 
 
 def variant_titles(experiment: Experiment) -> dict[str, str]:

@@ -92,7 +92,7 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) 
     A step sees about as many pixels whatever the size of the slices, but no fewer than one slice; more slices deserve
     more steps. They are all taken: the end, where the rate has fallen, is what competes with the start.
     """
-    steps = min(30 + 10 * n_slices, 430)
+    steps = min(max(160, 30 + 10 * n_slices), 430)
     batch_size = max(1, round(2 * 64 * 64 / n_pixels))
     return Settings(
         steps=steps,

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 import ulda
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
-from ulda.models.extractor import ChannelMixing
 from ulda.solvers.certificate import fingerprint, fingerprint_weights
 from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
 
@@ -118,7 +117,7 @@ def save_adapter(
         Replace existing files.
     """
     model.regularizer(domain)
-    mixing = dict(model.mixings.items()).get(domain)
+    mixing = model.mixing(domain)
     header = {
         "format": "ulda-adapter",
         "version": VERSION,
@@ -126,7 +125,7 @@ def save_adapter(
         "base": base_fingerprint(model),
         "domain": domain,
         "mixing": mixing is not None,
-        "rank": mixing.rank if isinstance(mixing, ChannelMixing) else 0,
+        "rank": 0 if mixing is None else mixing.rank,
         "own_layer": domain in model.own_layers,
     }
     parts = {name: _shortest(parameter) for name, parameter in _adapter_of(model, domain).named_parameters()}

@@ -214,8 +214,8 @@ class ULDA(nn.Module):
         domain that has learned nothing is not rounded: kernels that add nothing are not worth their place, and are few
         again.
         """
-        mixing = dict(self.mixings.items()).get(domain)
-        if not isinstance(mixing, ChannelMixing) or mixing.rank <= OWN_KERNELS:
+        mixing = self.mixing(domain)
+        if mixing is None or mixing.rank <= OWN_KERNELS:
             return
         if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
             self.give_mixing(domain)
@@ -252,11 +252,17 @@ class ULDA(nn.Module):
         assert isinstance(adapter, Adapter)
         return adapter
 
+    def mixing(self, domain: str) -> ChannelMixing | None:
+        """Return what a domain changes in the feature extractor; None if nothing."""
+        if domain not in self.mixings:
+            return None
+        mixing = self.mixings[domain]
+        assert isinstance(mixing, ChannelMixing)
+        return mixing
+
     def extractor_of(self, domain: str) -> FeatureExtractor:
         """Return the feature extractor as a domain uses it, mixed or with a last layer of its own where it has that."""
-        if domain in self.mixings:
-            mixing = self.mixings[domain]
-            assert isinstance(mixing, ChannelMixing)
+        if (mixing := self.mixing(domain)) is not None:
             return self.extractor.mixed(mixing)
         if domain in self.own_layers:
             layer = self.own_layers[domain]
