@@ -79,10 +79,23 @@ def test_a_domain_of_many_steps_adds_more_kernels_and_its_file_says_so(
             load_method(tmp_path)
 
 
+def test_in_a_file_that_does_not_say_its_kernels_they_are_few(tmp_path: Path) -> None:
+    model = UniversalLDA(sources=SOURCES, **SMALL)
+    model.adapt(task("hip"), Budget.of_steps(1, slices=2))
+    model.save(tmp_path)
+    path = tmp_path / "model.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("kernels") == {"hip": OWN_KERNELS}
+    path.write_text(json.dumps(facts))
+    again = load_method(tmp_path)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, again.get_parameter(name)), name
+
+
 def test_what_learns_is_counted() -> None:
     model, plain = UniversalLDA(sources=SOURCES), ULDA(Architecture(), SOURCES)
     assert model.n_parameters == sum(p.numel() for p in plain.parameters())
-    own: tuple[Module, ...] = (plain.adapters["knee"], plain.steps["knee"], ChannelMixing())
+    own: tuple[Module, ...] = (plain.adapters["knee"], plain.steps["knee"], ChannelMixing(rank=OWN_KERNELS_OF_MANY))
     assert model.n_trainable(adapt=True) == sum(p.numel() for part in own for p in part.parameters())
     own = (*own[:2], ChannelMixing(rank=0))
     mixing = UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps")

@@ -21,6 +21,7 @@ from ulda.training.network import (
     FEW_STEPS,
     OF_A_DOMAIN,
     ONE_STEP_PER_PHASE,
+    OWN_KERNELS_OF_MANY,
     ULDA,
     Architecture,
     belongs_to,
@@ -69,7 +70,7 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23628, 10846)
+    (23628, 18926)
     """
 
     name: ClassVar[str] = "ulda"
@@ -112,7 +113,7 @@ class UniversalLDA(ULDA, TrainableMethod):
         """Add what a domain has of its own; one that is no source gets the mixing or layer that is to learn, too."""
         super().add_domain(name, seed=seed)
         if self.sources and "mixing" in self.adapt_only:
-            self.give_mixing(name, OWN_KERNELS if self.adds_kernels else 0)
+            self.give_mixing(name, OWN_KERNELS_OF_MANY if self.adds_kernels else 0)
         if self.sources and self.adapt_only.startswith("layer"):
             self.give_own_layer(name)
 
@@ -133,7 +134,9 @@ class UniversalLDA(ULDA, TrainableMethod):
     @classmethod
     def _described(cls, facts: dict[str, Any]) -> Self:
         model = super()._described(facts)
-        kernels = facts.get("kernels", {})  # in files from before all new domains add the same
+        # in files of before all new domains add the same
+        earlier = {name: OWN_KERNELS for name in model.adapted_to if model.adds_kernels}
+        kernels = facts.get("kernels", earlier)
         if not isinstance(kernels, dict):
             raise TypeError("its numbers of kernels are not told by domain")
         for name, rank in kernels.items():
