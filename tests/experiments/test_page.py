@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.update_results import DOCUMENT, RESULTS, with_results
+from scripts.update_results import DOCUMENT, FRONT, RESULTS, with_results, with_summary
 from tests.experiments.test_verdict import CELLS, EXPERIMENT, adapted
 from ulda.experiments.page import section
 
@@ -17,6 +17,11 @@ from ulda.experiments.page import section
 def test_the_page_is_current() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert with_results(text, RESULTS) == text
+
+
+def test_the_front_page_is_current() -> None:
+    text = FRONT.read_text(encoding="utf-8")
+    assert with_summary(text, RESULTS) == text
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)

@@ -13,7 +13,7 @@ from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import rows_of_measures
 from ulda.experiments.recipes import outdated
 from ulda.experiments.running import variant_titles
-from ulda.experiments.tables import collect, formatted, rows_of
+from ulda.experiments.tables import SOURCE, collect, formatted, rows_of
 from ulda.experiments.verdict import overview, sentences
 
 
@@ -25,6 +25,28 @@ def overview_of(results: Mapping[str, dict[str, dict[str, Any]]], scale_name: Sc
         sizes = _sizes_in(experiment.scale(scale_name), cells)
         rows += [[name, *row] for row in overview(experiment.at(scale_name), cells, sizes)]
     return formatted(rows, "md")
+
+
+def scores_on_targets(experiment: Experiment, scale_name: ScaleName, cells: dict[str, dict[str, Any]]) -> str:
+    """Return the scores of all methods on the targets, and nothing else, as a table in Markdown."""
+    at, titles, entries = experiment.at(scale_name), variant_titles(experiment), collect(cells)
+    sizes = _sizes_in(experiment.scale(scale_name), cells)
+    columns = [(target.name, size) for target in at.targets for size in sizes if size > UNADAPTED_SIZE]
+    rows = [["method", *(f"{target}, {size} slices" for target, size in columns)]]
+    for variant in at.variants:
+        keys = [(variant.name, target, size if variant.is_learned else SOURCE) for target, size in columns]
+        rows.append([titles[variant.name], *(entries[key].text() if key in entries else "" for key in keys)])
+    return formatted(rows, "md")
+
+
+def summaries_of(results: Mapping[str, dict[str, dict[str, Any]]], scale_name: ScaleName) -> str:
+    """Return how the references of several experiments stand, a sentence each, as a list in Markdown."""
+    lines = []
+    for name, cells in results.items():
+        experiment = load_experiment(name)
+        counted, *_ = sentences(experiment.at(scale_name), cells, _sizes_in(experiment.scale(scale_name), cells))
+        lines.append(f"- {experiment.title[:1].upper()}{experiment.title[1:]}: {counted}.")
+    return "\n".join(lines)
 
 
 def _sizes_in(scale: Scale, cells: dict[str, dict[str, Any]]) -> tuple[int, ...]:
