@@ -81,7 +81,7 @@ def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[s
 
     What was adapted from a training of another recipe is among them. A setting that is newer than a result does not
     make it another one, as long as it is what it is by default, and neither does one without effect: for kept iterates
-    where none are, for many slices where they are few.
+    where none are, for many slices where they are few, and for few where they are many.
     """
     wanted = cells_of(experiment, scale)
     old = {cell.key for cell in wanted if cell.key in cells and not _is_of_today(experiment, scale, cell, cells)}
@@ -104,8 +104,9 @@ def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without the settings that mean nothing in it."""
     settings = recipe.get("settings", {})
     unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
-    if "slices" in recipe and recipe["slices"] <= settings.get("warped_slices", _FEW):
-        unused.add("adapter_rate_of_many")
+    if "slices" in recipe:
+        is_few = recipe["slices"] <= settings.get("warped_slices", _FEW)
+        unused.add("adapter_rate_of_many" if is_few else "warp")
     return {**recipe, "settings": {key: value for key, value in settings.items() if key not in unused}}
 
 
