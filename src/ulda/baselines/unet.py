@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,6 @@ class UNet(TrainableMethod):
     citation: ClassVar[str] = (
         "Zbontar et al. 2018, fastMRI: an open dataset and benchmarks for accelerated MRI, arXiv:1811.08839"
     )
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
 
     def __init__(
         self,
