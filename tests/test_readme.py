@@ -20,7 +20,7 @@ def test_the_kept_run_gives_the_readme(tmp_path: Path, monkeypatch: pytest.Monke
     run["subjects"] = ["knee"] * run["differences"]["un-adapted"]["psnr"]["n_slices"]
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
     (tmp_path / RESULT).parent.mkdir(parents=True)
-    (tmp_path / "README.md").write_text(readme.replace("| TV |", "| old |"), encoding="utf-8")
+    (tmp_path / "README.md").write_text(readme.replace("| TV |", "| old |", 1), encoding="utf-8")
     monkeypatch.setattr(update_readme, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["update_readme", str(tmp_path / "run.json")])
     update_readme.main()

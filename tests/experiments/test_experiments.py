@@ -432,8 +432,8 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     more = copy.deepcopy(cells)
     more["adapt-ulda-hip-2-0"]["recipe"]["kernels"] = 12
     assert [cell.key for cell in outdated(done.experiment, scale, more)] == ["adapt-ulda-hip-2-0"]
-    # a result of before there were warps, of a method that has none, and of one that has some today
-    for key in ("adapt-dncn-hip-2-0", "adapt-ulda-hip-2-0"):
+    # a result of before there were warps, of a training that has none, and of an adaptation that has some today
+    for key in ("train-dncn", "adapt-ulda-hip-2-0"):
         del cells[key]["recipe"]["settings"]["warp"]
     assert [cell.key for cell in outdated(done.experiment, scale, cells)] == ["adapt-ulda-hip-2-0"]
     # a default that is another one today

@@ -137,10 +137,10 @@ def test_few_slices_of_sources_are_warped_by_default_where_a_file_describes_the_
     assert Config.model_validate(config.values() | {"train": {"warp": 0.0}}).train.warp == 0.0
 
 
-def test_new_domains_of_u_lda_are_warped() -> None:
+def test_new_domains_are_warped_by_all_but_meta() -> None:
     assert default_settings().warp == 0.5
     for name in METHODS:
         model = method_class(name)(sources=["knee"])
         budget = Budget.of_steps(10, 20)
         assert model.training_settings(budget).warp == 0.0
-        assert model.settings_of_adaptation(budget).warp == (0.5 if name == "ulda" else 0.0)
+        assert model.settings_of_adaptation(budget).warp == (0.0 if name == "meta" else 0.5)
