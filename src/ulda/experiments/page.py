@@ -45,7 +45,7 @@ def summaries_of(results: Mapping[str, dict[str, dict[str, Any]]], scale_name: S
     for name, cells in results.items():
         experiment = load_experiment(name)
         counted, *_ = sentences(experiment.at(scale_name), cells, _sizes_in(experiment.scale(scale_name), cells))
-        lines.append(f"- {experiment.title[:1].upper()}{experiment.title[1:]}: {counted}.")
+        lines.append(f"- {_title(experiment)}: {counted}.")
     return "\n".join(lines)
 
 
@@ -86,7 +86,7 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
     ]
     hours = sum(seconds_of(entry) for entry in cells.values()) / 3600
     return (
-        f"{experiment.title[:1].upper()}{experiment.title[1:]}; {scale.side} x {scale.side} "
+        f"{_title(experiment)}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
         f"{_draws(cells)}. For all of them, up to {scale.validation_slices} more slices of a target, with references, "
@@ -95,6 +95,11 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core, which other work shared at times."
         f"{_outdated(experiment, scale, cells)}"
     )
+
+
+def _title(experiment: Experiment) -> str:
+    """Return the title as the beginning of a sentence."""
+    return f"{experiment.title[:1].upper()}{experiment.title[1:]}"
 
 
 def _outdated(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]]) -> str:
