@@ -124,7 +124,7 @@ class LDA(TrainableMethod):
     )
     adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "warp": 0.5}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
     earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:

@@ -76,7 +76,7 @@ class Meta(ULDA, TrainableMethod):
     adapts: ClassVar[str] = "in turns, the shared weights at a lower rate and the weight of the domain"
     # the last convolution starts twice as large as elsewhere, for a weight of the task of one half
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "adapter_rate": 0.006, "common": 0.0}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "adapter_rate": 0.006}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "adapter_rate": 0.006, "warp": 0.0}
     earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
     has_common_start: ClassVar[bool] = False
 

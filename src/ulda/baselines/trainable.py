@@ -80,8 +80,8 @@ class TrainableMethod(nn.Module, Method):
     """What learns in an adaptation, in words."""
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "common": 0.0}
     """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "warp": 0.5}
-    """Settings of an adaptation."""
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
+    """Settings of an adaptation, where they differ from `ulda.training.settings.IN_ADAPTATIONS`."""
     earlier_sizes: ClassVar[Mapping[str, Any]] = {}
     """What sizes are in files of earlier versions, which do not say them."""
 

@@ -62,7 +62,7 @@ class UMRI(DnCn):
     title: ClassVar[str] = "U-MRI"
     citation: ClassVar[str] = "Liu et al. 2021, Universal undersampled MRI reconstruction, MICCAI 2021"
     adapts: ClassVar[str] = "the normalisations (ASPIN) of the domain"
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-2, "warp": 0.5}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-2}
 
     def __init__(
         self,

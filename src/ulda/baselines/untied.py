@@ -113,7 +113,7 @@ class Untied(UniversalLDA):
     citation: ClassVar[str] = "the method of this package with learned transposed kernels; it has no certificate"
     adapts: ClassVar[str] = "the adapter, its transposed kernels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "descent": "none"}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 6e-3, "descent": "none"}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 6e-3, "descent": "none", "warp": 0.0}
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         for name in _REFUSED:

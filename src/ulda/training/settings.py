@@ -17,19 +17,19 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 """What pydantic calls it, in a model and in a dataclass."""
 
 
-IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares": (0.25, 0.5, 0.75)}
+IN_ADAPTATIONS: dict[str, Any] = {"phases": (), "penalty_weight": 0.1, "shares": (0.25, 0.5, 0.75), "warp": 0.5}
 """What is adapted has been trained: it has all its phases from the start, and they mostly descend, which the penalty
-keeps. Few slices teach the right direction and often too much of it, so shares of the way compete with its ends."""
+keeps. Few slices teach the right direction and often too much of it, so shares of the way compete with its ends. Half
+of few slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart.
+"""
 
 OF_NEW_DOMAINS: dict[str, Any] = {
     "learning_rate": 4e-3,
     "adapter_rate": 0.001,
     "adapter_rate_of_many": 0.003,
-    "warp": 0.5,
 }
-"""How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Half of
-few slices are warped: with all of them, what is peculiar to a domain is lost, and with none it is learned by heart.
-Many slices can teach the adapter as fast as the sources did."""
+"""How a new domain of U-LDA learns; as the penalty keeps proposals descending, the rate may be as fast as this. Many
+slices can teach the adapter as fast as the sources did."""
 
 
 def for_batches(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
