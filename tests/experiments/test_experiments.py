@@ -197,6 +197,8 @@ def test_a_killed_cell_goes_on_where_it_was(tmp_path: Path, data: Path) -> None:
     cell = Cell("train", "dncn")
 
     def stop(progress: Any) -> None:
+        if progress.step == 1:
+            time.sleep(1.0)  # the checkpoint of the second step knows of it
         if progress.step == 2:
             raise RuntimeError("killed")
 
@@ -208,6 +210,9 @@ def test_a_killed_cell_goes_on_where_it_was(tmp_path: Path, data: Path) -> None:
     assert steps == [3, 4]
     expected = whole.run(cell)["results"]["knee"]["psnr"]
     assert continued["results"]["knee"]["psnr"] == expected
+    # the time before the interruption counts
+    assert continued["wall_clock"] > continued["spent"]["seconds_before"] >= 1.0
+    assert "processor_seconds" not in continued["spent"]
 
 
 def writer(one: Runner, log: Path) -> Any:
@@ -257,9 +262,15 @@ def test_a_budget_counts_on_what_was_never_measured(
 ) -> None:
     one = runner(tmp_path, data)
     monkeypatch.setattr(dry_run, "timed_step", lambda *_: (15.0, 1000))
-    assert guess(one, Cell("train", "dncn")) == 4 * 15.0
-    assert guess(one, Cell("adapt", "dncn", "hip", 2)) == 3 * 15.0
-    assert guess(one, Cell("classical", "zero-filling", "hip")) == 0.0
+    timed: dict[str, float] = {}
+    assert guess(one, Cell("train", "dncn"), timed) == 4 * 15.0
+    assert timed == {"dncn": 15.0}
+    monkeypatch.setattr(dry_run, "timed_step", lambda *_: (99.0, 1000))  # a method is timed once
+    assert guess(one, Cell("adapt", "dncn", "hip", 2), timed) == 3 * 15.0
+    assert guess(one, Cell("classical", "zero-filling", "hip"), timed) == 0.0
+    monkeypatch.setattr(dry_run, "timed_step", lambda *_: (15.0, 1000))
+    # two methods, each with 4 steps on the sources and 3 for each of 2 draws of 2 and of 100 slices
+    assert progress_of(one, step_seconds={}).seconds_left == pytest.approx(15.0 * 2 * (4 + 2 * 2 * 3))
     run_all(one, seconds=50.0, methods=["dncn"], command=writer(one, tmp_path / "log"))
     assert not (tmp_path / "log").exists()
     run_all(one, seconds=70.0, methods=["dncn"], command=writer(one, tmp_path / "log"))
@@ -469,8 +480,17 @@ def test_the_table_as_data(done: Runner) -> None:
     assert float(one["psnr"]) == pytest.approx(entry.psnr.mean(), abs=1e-4)
     assert float(one["ssim_std"]) == pytest.approx(entry.ssim.mean(1).std(ddof=1), abs=1e-4)
     assert (one["role"], one["draws"], int(one["learned_from"])) == ("target", "2", entry.n)
-    assert float(one["low"]) <= float(one["psnr_difference"]) <= float(one["high"])
-    assert len(records) == 2 + 2 * (1 + 3)
+    for score in ("psnr", "ssim"):
+        assert float(one[f"{score}_low"]) <= float(one[f"{score}_difference"]) <= float(one[f"{score}_high"])
+    # a method without training has the same scores for every number of slices, each time beside those of ours
+    floor = [row for row in records if (row["method"], row["domain"]) == ("zero-filling", "hip")]
+    ours = [row for row in records if (row["method"], row["domain"]) == ("U-LDA", "hip")]
+    assert [row["slices"] for row in floor] == [row["slices"] for row in ours] == ["0", "2", "100"]
+    assert len({row["psnr"] for row in floor}) == 1
+    for row, other in zip(floor, ours, strict=True):
+        assert float(row["psnr_difference"]) == pytest.approx(float(row["psnr"]) - float(other["psnr"]), abs=2e-4)
+        assert float(row["ssim_difference"]) == pytest.approx(float(row["ssim"]) - float(other["ssim"]), abs=2e-4)
+    assert len(records) == (1 + 3) + 2 * (1 + 3)
     assert {row["domain"] for row in records} == {"knee", "hip"}
     # fewer slices than asked for are called all
     assert f"hip, all {entry.n} slices" in rows_of(done.experiment, read_cells(done.cells_folder), (2, 100))[0]

@@ -121,11 +121,14 @@ def status(
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how far an experiment is, and how long the rest will take."""
+    """Say how far an experiment is, and how long the rest will take.
+
+    The rest is judged by the cells that are done; where there are none like it, a training step is timed.
+    """
     from ulda.experiments.scheduling import progress_of
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    progress = progress_of(runner)
+    progress = progress_of(runner, step_seconds={})
     if as_json:
         print_json(vars(progress))
         return
@@ -141,7 +144,11 @@ def table(
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be given several times.")] = None,
     style: FormatOption = "md",
 ) -> None:
-    """Print the table of an experiment, read from its cells; as CSV a row per method, domain and number of slices."""
+    """Print the table of an experiment, read from its cells.
+
+    As CSV it has a row per method, domain and number of slices; as TeX, where it would be wider than a page, it is a
+    table for the sources and one for each target.
+    """
     from ulda.experiments.tables import formatted, records_of, rows_of
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
@@ -150,7 +157,12 @@ def table(
     if style == "csv":
         typer.echo(formatted(records_of(runner.experiment, cells, domain or ()), style))
         return
-    typer.echo(formatted(rows_of(runner.experiment, cells, runner.data.scale.sizes, domain or ()), style))
+    sources, targets = (
+        [entry.name for entry in part] for part in (runner.experiment.sources, runner.experiment.targets)
+    )
+    parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
+    tables = (rows_of(runner.experiment, cells, runner.data.scale.sizes, part) for part in parts)
+    typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
 
 
 @app.command()

@@ -113,7 +113,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def seconds_of(result: dict[str, Any]) -> float:
-    """Return the time of a cell; that of a training counts also what was done before an interruption."""
+    """Return the time of a cell, that before an interruption among it, which older files tell apart."""
     return max(float(result["wall_clock"]), float(result.get("spent", {}).get("seconds", 0.0)))
 
 

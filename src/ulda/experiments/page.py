@@ -10,7 +10,7 @@ from ulda.evaluation.paired import counted_span
 from ulda.experiments.cells import UNADAPTED_SIZE, cells_of, seconds_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName, load_experiment
 from ulda.experiments.efficiency import rows_of_efficiency
-from ulda.experiments.measures import rows_of_measures
+from ulda.experiments.measures import MEASURED_SLICES, rows_of_measures
 from ulda.experiments.recipes import outdated
 from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import SOURCE, collect, formatted, rows_of
@@ -64,14 +64,15 @@ def _parts(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, Any]
     yield _setting(experiment, scale, cells)
     summary, *single = sentences(experiment, cells, sizes)
     yield f"**{summary}.**"
-    yield "\n".join(f"- {sentence}." for sentence in single)
+    if experiment.family:  # each single comparison of the others is in the overview
+        yield "\n".join(f"- {sentence}." for sentence in single)
     yield "On the sources, as trained:"
     yield formatted(rows_of(experiment, cells, sizes, [entry.name for entry in experiment.sources]), "md")
     for target in experiment.targets:
         yield f"On {target.name}:"
         yield formatted(rows_of(experiment, cells, sizes, [target.name]), "md")
     if any("extra" in entry for entry in cells.values()):
-        yield "Beside the scores:"
+        yield f"Beside the scores, on up to {MEASURED_SLICES} of the test slices:"
         yield formatted(rows_of_measures(experiment, cells), "md")
     yield "What it costs:"
     yield formatted(rows_of_efficiency(experiment, cells, sizes), "md")
@@ -90,7 +91,7 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
         f"pixels. Every learned method: "
         f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
         f"{_draws(cells)}. For all of them, up to {scale.validation_slices} more slices of a target, with references, "
-        "choose between the start, shares of the way and the end of an adaptation. "
+        "decide how much of what an adaptation has changed is kept: nothing, a quarter, a half, three quarters or all. "
         f"Test slices: {'; '.join(sorted(tested))}. "
         f"{_done(experiment, scale, cells)}, {hours:.1f} h of one core, which other work shared at times."
         f"{_outdated(experiment, scale, cells)}"

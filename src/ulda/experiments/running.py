@@ -18,6 +18,7 @@ from ulda.baselines import (
     CLASSICAL,
     Method,
     TrainableMethod,
+    Training,
     load_method,
     method_class,
 )
@@ -147,7 +148,7 @@ class Runner:
             "software": software_versions() | {"code": code_fingerprint()},
             "threads": torch.get_num_threads(),
             "device": self.device,
-            "wall_clock": round(time.perf_counter() - start, 2),
+            "wall_clock": round(time.perf_counter() - start + found.get("spent", {}).get("seconds_before", 0.0), 2),
             "peak_memory_mb": peak_memory_mb(),
         }
         write_cell(self.cells_folder, cell, result | found)
@@ -178,7 +179,7 @@ class Runner:
                 "n": len(slices),
             }
         extra = self._measure(variant, model, self.experiment.sources)
-        return _counts(model) | {"spent": training.spent.as_dict() | processor.seconds, "results": results} | extra
+        return _counts(model) | {"spent": processor.spent_by(training), "results": results} | extra
 
     def _adapt(self, cell: Cell, report: Report | None) -> dict[str, Any]:
         scale, variant, entry = (
@@ -205,7 +206,7 @@ class Runner:
                     folder=place,
                     report=report,
                 )
-            found["spent"] = training.spent.as_dict() | processor.seconds
+            found["spent"] = processor.spent_by(training)
             test = self._test(cell, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
             found |= self._measure(variant, model, [entry])
         return _counts(model) | found | {"results": {entry.name: test}}
@@ -291,19 +292,27 @@ def _take(file: TextIO) -> bool:
 
 
 class _Processor:
-    """The processor time of a training; nothing where it goes on with an interrupted one, or computes elsewhere."""
+    """The processor time of a training; unknown where it goes on with an interrupted one, or computes elsewhere."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self.is_known = device == "cpu" and not any(folder.rglob("checkpoint.safetensors"))
-        self.seconds: dict[str, float] = {}
+        self.is_resumed = any(folder.rglob("checkpoint.safetensors"))
+        self.is_known = device == "cpu" and not self.is_resumed
 
     def __enter__(self) -> Self:
-        self.start = time.process_time()
+        self.start, self.began = time.process_time(), time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.seconds, self.elapsed = time.process_time() - self.start, time.perf_counter() - self.began
+
+    def spent_by(self, training: Training) -> dict[str, Any]:
+        """Return what a training has spent; of a resumed one also the time before the interruption."""
+        spent = training.spent.as_dict()
         if self.is_known:
-            self.seconds = {"processor_seconds": round(time.process_time() - self.start, 2)}
+            spent["processor_seconds"] = round(self.seconds, 2)
+        if self.is_resumed:
+            spent["seconds_before"] = round(max(0.0, spent["seconds"] - self.elapsed), 2)
+        return spent
 
 
 def _counts(model: TrainableMethod) -> dict[str, Any]:

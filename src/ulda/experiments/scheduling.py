@@ -53,12 +53,20 @@ def pending(runner: Runner, methods: Sequence[str] = ()) -> list[Cell]:
     return [cell for cell in cells if not runner.is_done(cell) and (not methods or cell.method in methods)]
 
 
-def progress_of(runner: Runner, running: tuple[str, ...] = ()) -> Progress:
-    """Return how far an experiment is, and what the measured cells say about those to do."""
+def progress_of(
+    runner: Runner, running: tuple[str, ...] = (), *, step_seconds: dict[str, float] | None = None
+) -> Progress:
+    """Return how far an experiment is, and what the measured cells say about those to do.
+
+    With a dictionary for `step_seconds`, also an empty one, those that nothing is known about are guessed; see `guess`.
+    """
     cells = cells_of(runner.experiment, runner.data.scale)
     results = read_cells(runner.cells_folder)
     left = [cell for cell in cells if not runner.is_done(cell)]
     estimates = [estimate(cell, results, runner.data.scale.adapt_steps) for cell in left]
+    if step_seconds is not None:
+        pairs = zip(left, estimates, strict=True)
+        estimates = [guess(runner, cell, step_seconds) if known is None else known for cell, known in pairs]
     known = [seconds for seconds in estimates if seconds is not None]
     total = sum(known) / len(known) * len(left) if known else None
     seconds = 0.0 if not left else total
@@ -83,16 +91,20 @@ def estimate(cell: Cell, results: dict[str, dict[str, Any]], steps: Mapping[int,
     return None
 
 
-def guess(runner: Runner, cell: Cell) -> float:
+def guess(runner: Runner, cell: Cell, step_seconds: dict[str, float]) -> float:
     """Guess the time of a cell when nothing like it was measured: that of one training step, times their number.
 
-    Methods without training count as instant.
+    Methods without training count as instant. A step is timed once for each method, and kept in `step_seconds`.
     """
     scale, variant = runner.data.scale, runner.experiment.variant(cell.method)
     if not variant.is_learned:
         return 0.0
-    check = check_method(runner.experiment, variant, scale, cell.method, min(TIMED_SIDE, scale.side), runner.device)
-    return check.step_seconds * (scale.steps if cell.kind == "train" else scale.adapt_steps.get(cell.size, 0))
+    if cell.method not in step_seconds:
+        side = min(TIMED_SIDE, scale.side)
+        check = check_method(runner.experiment, variant, scale, cell.method, side, runner.device)
+        step_seconds[cell.method] = check.step_seconds
+    n_steps = scale.steps if cell.kind == "train" else scale.adapt_steps.get(cell.size, 0)
+    return step_seconds[cell.method] * n_steps
 
 
 class _TimeBudget:
@@ -101,7 +113,7 @@ class _TimeBudget:
     def __init__(self, runner: Runner, seconds: float | None) -> None:
         self.runner, self.seconds = runner, seconds
         self.start = time.monotonic()
-        self.guesses: dict[str, float] = {}
+        self.step_seconds: dict[str, float] = {}
 
     def fitting(self, cells: list[Cell]) -> list[Cell]:
         """Return the cells that would end in time if they were started now."""
@@ -113,11 +125,7 @@ class _TimeBudget:
 
     def _expected(self, cell: Cell, results: dict[str, dict[str, Any]]) -> float:
         measured = estimate(cell, results, self.runner.data.scale.adapt_steps)
-        if measured is not None:
-            return measured
-        if cell.key not in self.guesses:
-            self.guesses[cell.key] = guess(self.runner, cell)
-        return self.guesses[cell.key]
+        return guess(self.runner, cell, self.step_seconds) if measured is None else measured
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -179,8 +180,11 @@ RECORD = (
     "ssim",
     "ssim_std",
     "psnr_difference",
-    "low",
-    "high",
+    "psnr_low",
+    "psnr_high",
+    "ssim_difference",
+    "ssim_low",
+    "ssim_high",
 )
 """The columns of `records_of`."""
 
@@ -190,41 +194,53 @@ def records_of(
 ) -> list[list[str]]:
     """Return the scores as data: a row per method, domain and number of target slices, below a row of headings.
 
-    Standard deviations are over the draws of the target slices; the difference is that in PSNR from ours, slice by
-    slice, with its interval. What does not exist is empty. A method without training has one row for each domain.
+    Standard deviations are over the draws of the target slices; the differences are those from ours, slice by slice,
+    with their intervals. What does not exist is empty. A method without training has the same scores for every number
+    of slices of a target, and a row for each that ours has.
     """
     for name in domains:
         experiment.domain(name)
     entries, titles = collect(cells), variant_titles(experiment)
     sources = {entry.name for entry in experiment.sources}
+    sizes = {
+        name: sorted(size for method, domain, size in entries if (method, domain) == (experiment.reference, name))
+        for name in {domain for _, domain, _ in entries}
+    }
     rows = [list(RECORD)]
     for variant in experiment.variants:
-        for (method, domain, size), entry in sorted(entries.items()):
+        for (method, domain, learned_size), entry in sorted(entries.items()):
             if method != variant.name or (domains and domain not in domains):
                 continue
-            found = None
-            if method != experiment.reference:
-                found = difference(entries, (method, domain, size), (experiment.reference, domain, size))
-            psnr, ssim = entry.psnr.mean(1), entry.ssim.mean(1)
-            spread = [f"{score.std(ddof=1):.4f}" if entry.draws > 1 else "" for score in (psnr, ssim)]
-            rows.append(
-                [
-                    titles[method],
-                    domain,
-                    "source" if domain in sources else "target",
-                    str(size) if size >= UNADAPTED_SIZE else "",
-                    "" if entry.n is None else str(entry.n),
-                    str(entry.draws) if size > UNADAPTED_SIZE else "",
-                    str(len(entry.subjects)),
-                    str(len(set(entry.subjects))),
-                    f"{psnr.mean():.4f}",
-                    spread[0],
-                    f"{ssim.mean():.4f}",
-                    spread[1],
-                    *(["", "", ""] if found is None else [f"{v:.4f}" for v in (found.mean, found.low, found.high)]),
+            for size in [learned_size] if variant.is_learned else sizes[domain] or [SOURCE]:
+                compared = (method, domain, learned_size), (experiment.reference, domain, size)
+                found = [
+                    None if method == experiment.reference else difference(entries, *compared, score)
+                    for score in ("psnr", "ssim")
                 ]
-            )
+                psnr, ssim = entry.psnr.mean(1), entry.ssim.mean(1)
+                spread = [f"{score.std(ddof=1):.4f}" if entry.draws > 1 else "" for score in (psnr, ssim)]
+                rows.append(
+                    [
+                        titles[method],
+                        domain,
+                        "source" if domain in sources else "target",
+                        str(size) if size >= UNADAPTED_SIZE else "",
+                        "" if entry.n is None else str(entry.n),
+                        str(entry.draws) if variant.is_learned and size > UNADAPTED_SIZE else "",
+                        str(len(entry.subjects)),
+                        str(len(set(entry.subjects))),
+                        f"{psnr.mean():.4f}",
+                        spread[0],
+                        f"{ssim.mean():.4f}",
+                        spread[1],
+                        *(value for one in found for value in _numbers(one)),
+                    ]
+                )
     return rows
+
+
+def _numbers(found: PairedDifference | None) -> list[str]:
+    return ["", "", ""] if found is None else [f"{value:.4f}" for value in (found.mean, found.low, found.high)]
 
 
 def _is_in(paper: Mapping[str, Mapping[str, object]], domain: str) -> bool:
@@ -285,6 +301,9 @@ def formatted(rows: list[list[str]], style: Format) -> str:
 _TEX = {symbol: rf"\{symbol}" for symbol in "&%_#${}"}
 _TEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"}
 
+_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+"""The sign of a negative number, which is no hyphen."""
+
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in text)
+    return _MINUS.sub("$-$", "".join(_TEX.get(letter, letter) for letter in text))

@@ -52,15 +52,15 @@ class Standing:
         """Whether the interval of the difference is on one side of zero."""
         return self.difference.low > 0 or self.difference.high < 0
 
-    def sentence(self, titles: Mapping[str, str], reference: str) -> str:
-        """Return it for people."""
+    def sentence(self, titles: Mapping[str, str], reference: str, other: str) -> str:
+        """Return it for people; `other` is what the reference is compared with, in a word or two."""
         digits, unit = _DIGITS[self.score], _UNITS[self.score]
         verb = "leads" if self.is_first else "is behind"
         mean = f"{abs(self.difference.mean):.{digits}f}"
         return (
             f"{self.target}, {self.slices}, {self.score.upper()}: "
             f"{titles[reference]} {verb} {titles[self.best_other]}, "
-            f"the best other method, by {mean}{unit} (difference {self._interval()}"
+            f"the best {other}, by {mean}{unit} (difference {self._interval()}"
             f"{'' if self.is_clear else ', no clear one'})"
         )
 
@@ -120,16 +120,17 @@ def _standing(
 def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
     """Return what the results say, one sentence for each comparison, and one that counts them."""
     found, titles = standings(experiment, cells, sizes), variant_titles(experiment)
+    other = "variant" if experiment.family else "other method"
     if not found:
         return ["there is nothing to compare yet"]
     ahead = [standing for standing in found if standing.is_first]
     behind = [standing for standing in found if not standing.is_first]
     clear = [sum(standing.is_clear for standing in part) for part in (ahead, behind)]
     summary = (
-        f"{titles[experiment.reference]} is at least as good as the best other method in {len(ahead)} of {len(found)} "
+        f"{titles[experiment.reference]} is at least as good as the best {other} in {len(ahead)} of {len(found)} "
         f"comparisons, clearly better in {clear[0]} and clearly worse in {clear[1]}"
     )
-    return [summary, *(standing.sentence(titles, experiment.reference) for standing in found)]
+    return [summary, *(standing.sentence(titles, experiment.reference, other) for standing in found)]
 
 
 def overview(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
