@@ -28,6 +28,7 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m scripts.update_config_table
 	$(BIN)/python -m scripts.update_methods_table
+	$(BIN)/python -m scripts.update_results
 	$(BIN)/python -m scripts.update_api
 	$(BIN)/python -m scripts.update_outputs
 

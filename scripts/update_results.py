@@ -25,8 +25,9 @@ def with_results(text: str, folder: Path) -> str:
     for name, cells in results.items():
         body = section(load_experiment(name), "bench", cells)
         text = replaced(text, f"<!-- {name} -->", f"<!-- end of {name} -->", f"\n{body}\n")
-    table = overview_of(_compared(results), "bench")
-    return replaced(text, "<!-- overview -->", "<!-- end of overview -->", f"\n{table}\n")
+    compared = _compared(results)
+    body = f"{summaries_of(compared, 'bench')}\n\n{overview_of(compared, 'bench')}"
+    return replaced(text, "<!-- overview -->", "<!-- end of overview -->", f"\n{body}\n")
 
 
 def with_summary(text: str, folder: Path, shown: str = "cross-anatomy-128") -> str:

@@ -21,9 +21,9 @@ from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.physics import CartesianMRI, Mask
 from ulda.training import loop, network, stages
 from ulda.training.augmentation import artificial_masks
-from ulda.training.loop import Task
-from ulda.training.network import FEW_STEPS, OWN_KERNELS_OF_MANY, ULDA, Architecture
-from ulda.training.settings import Settings
+from ulda.training.loop import Task, rate_factor
+from ulda.training.network import OWN_KERNELS_OF_MANY, ULDA, Architecture
+from ulda.training.settings import FEW_STEPS, Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
 SOURCES = ("brain", "knee")
@@ -241,6 +241,21 @@ def test_impossible_options() -> None:
         UldaError, match="adapt_only must be one of: kernels, mixing, adapter and steps, mixing, adapter"
     ):
         UniversalLDA(adapt_only="everything")  # type: ignore[arg-type]
+
+
+def test_the_weights_of_added_kernels_learn_faster_where_there_are_many() -> None:
+    model = UniversalLDA(sources=SOURCES, **SMALL)
+    for name in ("hip", "weights"):  # whatever a domain is called
+        model.add_domain(name)
+    few, many = (model.settings_of_adaptation(Budget.of_batches(steps, 2)) for steps in (FEW_STEPS, FEW_STEPS + 1))
+    for domain in ("hip", "weights"):
+        factors = {
+            part: rate_factor(f"mixings.{domain}.{part}.0.real", many) for part in ("layers", "kernels", "weights")
+        }
+        assert factors == {"layers": 1.0, "kernels": 1.0, "weights": 4.0}
+        assert rate_factor(f"mixings.{domain}.weights.0.real", few) == 1.0
+    assert "mixings.hip.weights.0.real" in weights(model)
+    assert rate_factor("adapters.hip.layer.real", many) == many.adapter_rate == 0.001
 
 
 @pytest.mark.parametrize("kind", [UniversalLDA, Untied])

@@ -237,3 +237,5 @@ def test_a_step_sees_about_as_many_pixels_whatever_the_size() -> None:
     whole = default_settings(n_pixels=64 * 64).learning_rate
     rates = {side: default_settings(n_pixels=side * side).learning_rate for side in (32, 128, 256)}
     assert rates == {32: whole, 128: whole / 2, 256: whole / 2}
+    assert [default_settings(steps=n).added_rate for n in (None, 101, 100)] == [4.0, 4.0, 1.0]
+    assert default_settings(n_slices=40, steps=70).steps == 70

@@ -185,11 +185,11 @@ def adapt_method(
     header = read_facts(base / "model.json", METHOD_FORMAT)
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     task = target.task
-    shared = default_settings(seed, task.images[0].numel(), len(task.images))
-    n_steps = steps or shared.steps
+    shared = default_settings(seed, task.images[0].numel(), len(task.images), steps)
+    n_steps = shared.steps
     settings = {
         **{key: getattr(shared, key) for key in ("validate_every", "checkpoint_every")},
-        **model.adaptation_settings(shared.batch_size),
+        **model.adaptation_settings(n_steps, shared.batch_size),
     }
     training = model.adapt(
         task,

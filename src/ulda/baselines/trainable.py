@@ -124,8 +124,8 @@ class TrainableMethod(nn.Module, Method):
     def add_domain(self, name: str) -> None:
         """Make the parameters of a new domain, where the method has some per domain."""
 
-    def adaptation_settings(self, batch_size: int) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the settings of an adaptation with so many slices in each step."""
+    def adaptation_settings(self, steps: int, batch_size: int) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the settings of an adaptation with so many steps, and so many slices in each."""
         return self.adaptation_defaults
 
     def adapted_sizes(self, steps: int) -> Mapping[str, Any]:  # noqa: ARG002
@@ -242,7 +242,8 @@ class TrainableMethod(nn.Module, Method):
         """Return all settings of an adaptation with so many steps; the parameters are those of `adapt`."""
         if budget.steps is None:
             raise UldaError("an adaptation is given its number of steps")
-        given = {**IN_ADAPTATIONS, **self.adaptation_settings(budget.batch_size), **(changes or {}), "seed": seed}
+        own = self.adaptation_settings(budget.steps, budget.batch_size)
+        given = {**IN_ADAPTATIONS, **own, **(changes or {}), "seed": seed}
         given.setdefault("validate_every", max(1, budget.steps // 8))
         return _settings(given, budget)
 

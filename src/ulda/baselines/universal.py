@@ -18,7 +18,6 @@ from ulda.training.files import checked_rank
 from ulda.training.history import Progress, Report, total_steps
 from ulda.training.loop import Batch, Task, step_loss
 from ulda.training.network import (
-    FEW_STEPS,
     OF_A_DOMAIN,
     ONE_STEP_PER_PHASE,
     OWN_KERNELS_OF_MANY,
@@ -27,7 +26,7 @@ from ulda.training.network import (
     belongs_to,
     own_kernels,
 )
-from ulda.training.settings import OF_NEW_DOMAINS, Settings, for_batches
+from ulda.training.settings import FEW_STEPS, OF_NEW_DOMAINS, Settings, of_new_domains
 
 Adapted = Literal[
     "kernels, mixing, adapter and steps",
@@ -147,9 +146,9 @@ class UniversalLDA(ULDA, TrainableMethod):
         """Tell whether a parameter learns: those of the domain, or its step sizes alone."""
         return belongs_to(parameter, domain, ("steps",) if self.adapt_only == "steps" else OF_A_DOMAIN)
 
-    def adaptation_settings(self, batch_size: int) -> Mapping[str, Any]:
-        """Return the settings of an adaptation with so many slices in each step."""
-        return for_batches(self.adaptation_defaults, batch_size)
+    def adaptation_settings(self, steps: int, batch_size: int) -> Mapping[str, Any]:
+        """Return the settings of an adaptation with so many steps, and so many slices in each."""
+        return of_new_domains(self.adaptation_defaults, steps, batch_size)
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""

@@ -18,7 +18,7 @@ from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED, own_kernels
-from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, for_batches
+from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, of_new_domains
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
 
@@ -86,19 +86,20 @@ class Adaptation(Outcome):
         save_adapter(self.model, self.domain, folder, self.facts, overwrite=overwrite)
 
 
-def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5) -> Settings:
+def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5, steps: int | None = None) -> Settings:
     """Return how a base is adapted: few steps, validated often.
 
     A step sees about as many pixels whatever the size of the slices, but no fewer than one slice; more slices deserve
-    more steps. They are all taken: the end, where the rate has fallen, is what competes with the start.
+    more steps, unless their number is given. They are all taken: the end, where the rate has fallen, is what competes
+    with the start.
     """
-    steps = min(max(160, 30 + 10 * n_slices), 430)
+    steps = steps or min(max(160, 30 + 10 * n_slices), 430)
     batch_size = max(1, round(2 * 64 * 64 / n_pixels))
     return Settings(
         steps=steps,
         batch_size=batch_size,
         **IN_ADAPTATIONS,
-        **for_batches(OF_NEW_DOMAINS, batch_size),
+        **of_new_domains(OF_NEW_DOMAINS, steps, batch_size),
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
         seed=seed,
@@ -167,8 +168,9 @@ def adapt(
     model = copy.deepcopy(base) if isinstance(base, ULDA) else load_base(model_folder(base))
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
     name, task = target.task.domain, target.task
-    settings = settings or default_settings(seed, task.images[0].numel(), len(task.images))
-    if steps is not None:
+    if settings is None:
+        settings = default_settings(seed, task.images[0].numel(), len(task.images), steps)
+    elif steps is not None:
         settings = settings.model_copy(update={"steps": steps})
     model.add_domain(name)
     model.give_mixing(name, own_kernels(settings.steps))

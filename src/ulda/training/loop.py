@@ -28,7 +28,7 @@ from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.history import Best, Progress, Report, copied, has_stalled, mean_psnr, put, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.losses import DescentPenalty, reconstruction_loss
-from ulda.training.network import COMMON, OWN_RATES, ULDA
+from ulda.training.network import ADDED_WEIGHTS, COMMON, OWN_RATES, ULDA
 from ulda.training.settings import Settings, read_settings
 
 
@@ -516,6 +516,8 @@ def rate_factor(name: str, settings: Settings) -> float:
     """Return by what the learning rate of a parameter is multiplied."""
     fast = settings.step_size_rate
     factors = dict(zip(OWN_RATES, (settings.adapter_rate, fast, fast), strict=True))
+    if ADDED_WEIGHTS.fullmatch(name):
+        return settings.added_rate
     return next((factors[part] for part in name.split(".") if part in factors), 1.0)
 
 

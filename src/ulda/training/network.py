@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, overload
@@ -23,9 +24,13 @@ from ulda.physics import Physics, normalise_measurement
 from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
+from ulda.training.settings import FEW_STEPS
 
 OWN_RATES = ("adapters", "steps", "task_weights")
 """What parameters are called that learn at a rate of their own; see `ulda.training.loop.rate_factor`."""
+
+ADDED_WEIGHTS = re.compile(r"mixings\.[^.]+\.weights\..+")
+"""The weights of the kernels that a domain adds are called like this; they have a rate of their own, too."""
 
 OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 """What parts of the network are called that each domain has for itself."""
@@ -33,8 +38,8 @@ OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 ONE_STEP_PER_PHASE: dict[str, Any] = {"steps_per_phase": 1}
 """What the size is in files of before there was one."""
 
-FEW_STEPS, OWN_KERNELS_OF_MANY = 100, 12
-"""In an adaptation of more steps than these a domain adds so many kernels to each layer of the feature extractor."""
+OWN_KERNELS_OF_MANY = 12
+"""In an adaptation of more than `FEW_STEPS` a domain adds so many kernels to each layer of the feature extractor."""
 
 _SHORTENED = 1e-3
 """By what part of its norm a kernel may change where it is rounded."""

@@ -32,9 +32,21 @@ OF_NEW_DOMAINS: dict[str, Any] = {
 slices can teach the adapter as fast as the sources did."""
 
 
-def for_batches(settings: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
-    """Return the settings of a new domain; the gradient of a single slice is noisier and wants half the rate."""
-    return {**settings, "learning_rate": settings["learning_rate"] * min(1.0, batch_size / 2)}
+FEW_STEPS = 100
+"""An adaptation of more steps teaches a domain of U-LDA more kernels of its own, and their weights faster."""
+
+_ADDED_RATE = 4.0
+"""How much faster: at the common rate the product of such kernels, which start small, with weights that start as zero
+grows several times slower than a kernel that is free."""
+
+
+def of_new_domains(settings: Mapping[str, Any], steps: int, batch_size: int) -> dict[str, Any]:
+    """Return the settings of an adaptation of U-LDA with so many steps; that of a single slice has half the rate.
+
+    Its gradient is noisier.
+    """
+    added = {"added_rate": _ADDED_RATE} if steps > FEW_STEPS else {}
+    return {**settings, "learning_rate": settings["learning_rate"] * min(1.0, batch_size / 2), **added}
 
 
 class Settings(BaseModel):
@@ -56,6 +68,8 @@ class Settings(BaseModel):
         The adapters learn this many times faster, that is slower: their weights are that much smaller.
     adapter_rate_of_many
         The same where every domain that learns has more slices than `warped_slices`; None for no difference.
+    added_rate
+        The weights of kernels that a domain adds to the feature extractor learn this many times faster.
     clip
         Largest norm of a gradient.
     ssim_weight
@@ -131,6 +145,7 @@ class Settings(BaseModel):
     step_size_rate: float = Field(5.0, gt=0)
     adapter_rate: float = Field(0.003, gt=0)
     adapter_rate_of_many: float | None = Field(None, gt=0)
+    added_rate: float = Field(1.0, gt=0)
     clip: float = Field(1.0, gt=0)
     ssim_weight: float = Field(0.01, ge=0)
     phases: tuple[int, ...] | None = None
