@@ -256,6 +256,8 @@ def test_the_weights_of_added_kernels_learn_faster_where_there_are_many() -> Non
         assert rate_factor(f"mixings.{domain}.weights.0.real", few) == 1.0
     assert "mixings.hip.weights.0.real" in weights(model)
     assert rate_factor("adapters.hip.layer.real", many) == many.adapter_rate == 0.001
+    without = UniversalLDA(sources=SOURCES, adapt_only="mixing, adapter and steps", **SMALL)
+    assert without.settings_of_adaptation(Budget.of_batches(FEW_STEPS + 1, 2)).added_rate == 1.0
 
 
 @pytest.mark.parametrize("kind", [UniversalLDA, Untied])

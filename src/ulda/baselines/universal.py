@@ -121,9 +121,12 @@ class UniversalLDA(ULDA, TrainableMethod):
         """Whether a new domain adds kernels of its own to each layer."""
         return self.adapt_only.startswith("kernels")
 
+    def _adds_many_kernels(self, steps: int) -> bool:
+        return self.adds_kernels and steps > FEW_STEPS
+
     def adapted_sizes(self, steps: int) -> Mapping[str, Any]:
         """Return how many kernels a domain adds to each layer in so many steps, where it adds more than usual."""
-        return {"kernels": own_kernels(steps)} if self.adds_kernels and steps > FEW_STEPS else {}
+        return {"kernels": own_kernels(steps)} if self._adds_many_kernels(steps) else {}
 
     def own_facts(self) -> Mapping[str, Any]:
         """Return how many kernels each new domain adds to each layer."""
@@ -148,7 +151,7 @@ class UniversalLDA(ULDA, TrainableMethod):
 
     def adaptation_settings(self, steps: int, batch_size: int) -> Mapping[str, Any]:
         """Return the settings of an adaptation with so many steps, and so many slices in each."""
-        return of_new_domains(self.adaptation_defaults, steps, batch_size)
+        return of_new_domains(self.adaptation_defaults, batch_size, many_kernels=self._adds_many_kernels(steps))
 
     def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
         """Return the options of the solver for a domain, for a run from the start or one that goes on beyond T."""

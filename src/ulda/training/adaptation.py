@@ -18,7 +18,7 @@ from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.loop import Task
 from ulda.training.network import ULDA, UNADAPTED, own_kernels
-from ulda.training.settings import IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, of_new_domains
+from ulda.training.settings import FEW_STEPS, IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, of_new_domains
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import adapt as train_adapter
 
@@ -99,7 +99,7 @@ def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5, 
         steps=steps,
         batch_size=batch_size,
         **IN_ADAPTATIONS,
-        **of_new_domains(OF_NEW_DOMAINS, steps, batch_size),
+        **of_new_domains(OF_NEW_DOMAINS, batch_size, many_kernels=steps > FEW_STEPS),
         validate_every=max(10, steps // 15),
         checkpoint_every=10,
         seed=seed,

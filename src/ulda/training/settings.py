@@ -40,12 +40,12 @@ _ADDED_RATE = 4.0
 grows several times slower than a kernel that is free."""
 
 
-def of_new_domains(settings: Mapping[str, Any], steps: int, batch_size: int) -> dict[str, Any]:
-    """Return the settings of an adaptation of U-LDA with so many steps; that of a single slice has half the rate.
+def of_new_domains(settings: Mapping[str, Any], batch_size: int, *, many_kernels: bool) -> dict[str, Any]:
+    """Return the settings of an adaptation of U-LDA with so many slices in each step, where it adds many kernels or not.
 
-    Its gradient is noisier.
+    The gradient of a single slice is noisier and wants half the rate.
     """
-    added = {"added_rate": _ADDED_RATE} if steps > FEW_STEPS else {}
+    added = {"added_rate": _ADDED_RATE} if many_kernels else {}
     return {**settings, "learning_rate": settings["learning_rate"] * min(1.0, batch_size / 2), **added}
 
 
