@@ -401,7 +401,7 @@ def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
 
 def test_hostile_names_in_an_experiment_are_text(shown: Any, tmp_path: Path) -> None:
     one = shown(read_report(hostile_folder(tmp_path / "run", HOSTILE)))
-    assert one.page.locator("h1").text_content() == f"{HOSTILE}: {HOSTILE_NAME}, adapted to 5 slices"
+    assert one.page.locator("h1").text_content() == f"{HOSTILE}: {HOSTILE_NAME}, adapted with 5 slices"
     assert one.page.locator("#panes .pane-name").all_text_contents() == ["reference", HOSTILE_NAME, "other"]
     assert one.page.locator("#table tbody tr:first-child td").first.text_content() == HOSTILE
     one.press("ArrowRight", "e", "s")

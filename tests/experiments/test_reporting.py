@@ -50,7 +50,7 @@ def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_methods_on_a_target(folder: Path) -> None:
     report = read_report(folder)
-    assert report.title == "one of my own: cardiac, adapted to 5 slices"
+    assert report.title == "one of my own: cardiac, adapted with 5 slices"
     assert report.description == f"6 test slices of 3 subjects, {MASK.n_sampled} of {SIDE} lines, simulated k-space"
     assert report.methods == ("TV", "DnCn", "Meta", "U-LDA")
     assert [one.subject for one in report.slices] == [*SUBJECTS]
@@ -112,7 +112,7 @@ def test_traces_of_examples(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("domain", "slices", "title", "methods"),
     [
-        ("cardiac", 40, "one of my own: cardiac, adapted to 40 slices", ("TV", "U-LDA")),
+        ("cardiac", 40, "one of my own: cardiac, adapted with 40 slices", ("TV", "U-LDA")),
         ("cardiac", 0, "one of my own: cardiac, as trained", ("TV", "U-LDA")),
         ("knee", None, "one of my own: knee, as trained", ("U-LDA",)),
         ("brain", None, "one of my own: brain", ("U-LDA",)),
@@ -130,8 +130,8 @@ def test_the_default_is_the_fewest_slices_that_most_methods_have(tmp_path: Path)
             add_cell(tmp_path, Cell("adapt", method, "cardiac", size), size, examples=False)
     report = read_report(tmp_path)
     # three of the four have 40, three have 100
-    assert "adapted to 40 slices" in report.title
-    assert report.notes[-1] == "without a result on cardiac, adapted to 40 slices: unet"
+    assert "adapted with 40 slices" in report.title
+    assert report.notes[-1] == "without a result on cardiac, adapted with 40 slices: unet"
     assert report.notes[0] == "no method has kept example images here, so that there are scores alone"
     assert "phase axis" in report.provenance["data"]
 
@@ -169,7 +169,7 @@ def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path)
     cell = Cell("adapt", "ulda", "knee", 100)
     add_cell(tmp_path, cell, 1, "knee", whole={"experiment": "cross-anatomy"}, n=65)
     report = read_report(tmp_path)
-    assert report.title == "cross-anatomy: knee, adapted to all 65 slices"
+    assert report.title == "cross-anatomy: knee, adapted with all 65 slices"
     assert report.description.startswith("6 test slices of 3 slice positions of one volunteer, ")
     assert report.notes[-1] == (
         "what counts as a subject of knee, also in the intervals: slice positions of one volunteer"
@@ -335,4 +335,4 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     data = embedded(page)["sources"][0]
     assert data["methods"] == [HOSTILE_NAME, "other"]
     assert data["slices"][1][0] == HOSTILE
-    assert data["title"] == f"{HOSTILE}: {HOSTILE_NAME}, adapted to 5 slices"
+    assert data["title"] == f"{HOSTILE}: {HOSTILE_NAME}, adapted with 5 slices"

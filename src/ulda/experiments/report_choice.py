@@ -94,7 +94,7 @@ class Choice:
             return ""
         learned_from = [one.facts["n"] for one in self.tested if isinstance(one.facts.get("n"), int)]
         fewer = [n for n in learned_from if 0 < n < self.size]
-        return f"adapted to all {counted(fewer[0], 'slice')}" if fewer else size_words(self.size)
+        return f"adapted with all {counted(fewer[0], 'slice')}" if fewer else size_words(self.size)
 
 
 def tests_in(cells: Mapping[str, Any], place: str) -> list[Tested]:
@@ -249,9 +249,9 @@ def size_words(size: int) -> str:
     Examples
     --------
     >>> size_words(0), size_words(5)
-    ('as trained', 'adapted to 5 slices')
+    ('as trained', 'adapted with 5 slices')
     """
-    return "as trained" if size == AS_TRAINED else f"adapted to {counted(size, 'slice')}"
+    return "as trained" if size == AS_TRAINED else f"adapted with {counted(size, 'slice')}"
 
 
 def listed(names: Sequence[str]) -> str:
