@@ -168,9 +168,11 @@ def test_a_scale_has_its_own_domains(tmp_path: Path) -> None:
 def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path) -> None:
     cell = Cell("adapt", "ulda", "knee", 100)
     add_cell(tmp_path, cell, 1, "knee", whole={"experiment": "cross-anatomy"}, n=65)
+    add_cell(tmp_path, Cell("classical", "TV", "knee"), 2, "knee", whole={"experiment": "cross-anatomy"})
     report = read_report(tmp_path)
     assert report.title == "cross-anatomy: knee, adapted with all 65 slices"
     assert report.description.startswith("6 test slices of 3 slice positions of one volunteer, ")
+    assert report.verdict.endswith(" on 3 slice positions of one volunteer (6 slices)")
     assert report.notes[-1] == (
         "what counts as a subject of knee, also in the intervals: slice positions of one volunteer"
     )
