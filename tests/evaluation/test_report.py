@@ -166,6 +166,27 @@ def test_summary_and_differences() -> None:
     assert "5 of 5" in row[: row.index("</tr>")]
 
 
+@pytest.mark.parametrize(
+    ("n_slices", "words"),
+    [
+        (1, "with no interval, since there is a single slice, and the number of slices"),
+        (2, "interval over slices, which says nothing about other subjects, and the number of slices"),
+        (5, "interval over subjects and the number of slices"),
+    ],
+)
+def test_captions_say_what_the_numbers_are(n_slices: int, words: str) -> None:
+    report = example()
+    scores = {
+        name: {key: values[:n_slices] for key, values in by_metric.items() if key != "psnr"}
+        for name, by_metric in report.scores.items()
+    }
+    slices = report.slices[:n_slices]
+    text = " ".join(render([replace(report, images={}, reference=None, traces={}, slices=slices, scores=scores)]).split())
+    counted = "1 slice" if n_slices == 1 else f"{n_slices} slices"
+    assert f"Mean over {counted} (per slice, peak 1). ± is the standard deviation over these slices." in text
+    assert words in text
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(UldaError, match=r"must all be \(5, H, W\)"):
         replace(example(), reference=np.zeros((5, 3, 3), np.float32))

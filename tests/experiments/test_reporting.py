@@ -66,8 +66,8 @@ def test_all_methods_on_a_target(folder: Path) -> None:
     assert report.notes == (
         "3 example slices of 6 have images; the scores are of all test slices",
         "in the tables alone, since without example images: DnCn",
-        "all is of draw 1 of the target slices; ulda experiment table has the means over the draws, "
-        "of which there are several of DnCn",
+        "all is of draw 1 of 2 of the target slices, and ± is over test slices; ulda experiment table has the means "
+        "over the draws, where ± is over draws: there are several of DnCn",
     )
 
 
@@ -238,8 +238,8 @@ def test_what_does_not_fit_is_left_out_and_named(tmp_path: Path) -> None:
     assert report.scores["Meta"]["psnr"].tolist() == psnr_of(3)
     assert report.notes[1:] == (
         "in the tables alone, since the example images do not fit the scores: lda",
-        "all is of draw 2 of the target slices; ulda experiment table has the means over the draws, "
-        "of which there are several of Meta",
+        "all is of draw 2 of 3 of the target slices, and ± is over test slices; ulda experiment table has the means "
+        "over the draws, where ± is over draws: there are several of Meta",
         "left out, since without a result of draw 2: unet",
         "left out, since tested on other slices or with another mask: DnCn",
     )

@@ -233,9 +233,10 @@ def _notes_on_draws(wanted: Sequence[Tested], draw: int) -> list[str]:
     notes = []
     several = [title for title, found in draws.items() if len(found) > 1]
     if several:
+        n_draws = len(set[int]().union(*draws.values()))
         notes.append(
-            f"all is of draw {draw + 1} of the target slices; ulda experiment table has the means over the draws, "
-            f"of which there are several of {listed(several)}"
+            f"all is of draw {draw + 1} of {n_draws} of the target slices, and ± is over test slices; ulda experiment "
+            f"table has the means over the draws, where ± is over draws: there are several of {listed(several)}"
         )
     missing = [title for title, found in draws.items() if draw not in found]
     if missing:
