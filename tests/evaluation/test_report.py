@@ -378,6 +378,21 @@ def test_the_colours_of_errors() -> None:
     assert np.ptp(lab[:, 2]) > 80
 
 
+@pytest.mark.parametrize(
+    ("titles", "heading"),
+    [
+        (["cross-anatomy: knee, as trained"], "cross-anatomy: knee, as trained"),
+        ([f"cross-anatomy: knee, adapted with {n} slices" for n in range(2, 8)], "cross-anatomy: 6 results"),
+        (["knee", "cross-anatomy: knee", "cross-anatomy: brain"], "knee and cross-anatomy: 3 results"),
+        (["a.h5", "b.h5", "c.h5", "c.h5"], "4 results"),
+    ],
+)
+def test_the_heading_is_short(titles: list[str], heading: str) -> None:
+    page = render([replace(example(title), images={}, reference=None, traces={}) for title in titles])
+    assert re.findall("<h1>(.*?)</h1>", page) == [heading]
+    assert all(page.count(f">{title}</option>") == titles.count(title) for title in titles if len(titles) > 1)
+
+
 def test_names_are_only_text() -> None:
     page = render([hostile()])
     assert page.count("</script>") == 2

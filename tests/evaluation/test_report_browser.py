@@ -430,7 +430,7 @@ def test_several_results_and_results_without_images_or_reference(shown: Any) -> 
 
 def test_hostile_names_are_text(shown: Any) -> None:
     one = shown(hostile(), example())
-    assert one.page.locator("h1").text_content() == f"{HOSTILE} and knee"
+    assert one.page.locator("h1").text_content() == f"{HOSTILE} and knee: 2 results"
     assert one.page.locator(".verdict").first.text_content() == HOSTILE
     assert one.page.locator("#panes .pane-name").nth(1).text_content() == f"{HOSTILE} 0"
     assert one.names()[3] == f"{HOSTILE} slice 3"

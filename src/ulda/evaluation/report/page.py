@@ -63,7 +63,7 @@ def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(_template_text("report.html"))
     return template.render(
-        title=" and ".join(report.title for report in reports),
+        title=_heading(reports),
         reports=shown,
         style=Markup(style),
         script=Markup(script),
@@ -71,6 +71,15 @@ def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
         data=_embedded({"sources": data, "colours": error_colours().tolist(), "branches": list(BRANCHES)}),
         version=ulda.__version__,
     )
+
+
+def _heading(reports: Sequence[Report]) -> str:
+    """Return the title; of several reports what their titles begin with, and how many they are."""
+    if len(reports) == 1:
+        return reports[0].title
+    names = list(dict.fromkeys(report.title.partition(": ")[0] for report in reports))
+    count = f"{len(reports)} results"
+    return count if len(names) > 2 else f"{' and '.join(names)}: {count}"
 
 
 def _n_planes(report: Report) -> int:
