@@ -378,6 +378,17 @@ def test_the_colours_of_errors() -> None:
     assert np.ptp(lab[:, 2]) > 80
 
 
+def test_negative_numbers_have_a_minus_sign() -> None:
+    scores = {name: {"psnr": -np.arange(1.0, 6.0) - i} for i, name in enumerate(example().scores)}
+    verdict = "U-LDA-2 did not help: -0.06 dB [-0.15, +0.24] in 2-3 steps"
+    page = render([replace(example(), scores=scores, verdict=verdict)])
+    assert "U-LDA-2 did not help: −0.06 dB [−0.15, +0.24] in 2-3 steps" in page
+    summary = page[page.index("<tbody>") : page.index('id="viewer"')]
+    assert "−3.00 ± 1.41" in summary
+    assert "−2.00 [−2.00, −2.00]" in summary
+    assert re.search(r"-\d", summary) is None
+
+
 @pytest.mark.parametrize(
     ("titles", "heading"),
     [

@@ -259,6 +259,13 @@ def test_the_table_selects_slices(shown: Any) -> None:
     assert f"SSIM {0.92:.4f}" in caption
 
 
+def test_negative_scores_have_a_minus_sign(shown: Any) -> None:
+    one = shown(replace(example(), scores={name: {"psnr": -np.arange(5.0) - 1} for name in METHODS[:2]}))
+    cells = one.page.locator("#table tbody tr:nth-child(2) td").all_text_contents()
+    assert cells[1:3] == ["★ best: −2.00", "★ best: −2.00"]
+    assert "PSNR −1.00 dB" in one.page.locator("#panes figure:nth-child(2) figcaption").text_content()
+
+
 def test_the_keyboard(shown: Any) -> None:
     one = shown()
 

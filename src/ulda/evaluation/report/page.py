@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -223,6 +224,7 @@ def _shown(report: Report, precision: str) -> dict[str, Any]:
     units = sorted({d.resampled for row in report.scores for m in report.metrics if (d := _paired(report, row, m))})
     return {
         "report": report,
+        "verdict": _signed(report.verdict),
         "rows": rows,
         "unit": units[0] if len(units) == 1 else "subjects",
         "precision": precision,
@@ -245,10 +247,15 @@ def _difference(report: Report, other: str, metric: Metric) -> dict[str, str]:
     if not metric.higher_is_better:
         first, second = (report.scores[name][metric.key] for name in (report.judged, other))
         n_better = int(np.sum(np.asarray(first) < np.asarray(second)))
-    return {"text": text.replace("-", "\u2212"), "better": f"{n_better} of {found.n_slices}"}
+    return {"text": _signed(text), "better": f"{n_better} of {found.n_slices}"}
 
 
 def _mean(mean: float | None, std: float | None, digits: int) -> str:
     if mean is None or std is None or math.isnan(mean):
         return "–"
-    return f"{mean:.{digits}f} ± {std:.{digits}f}" if math.isfinite(mean) else "∞"
+    return _signed(f"{mean:.{digits}f} ± {std:.{digits}f}") if math.isfinite(mean) else "∞"
+
+
+def _signed(text: str) -> str:
+    """Return a text whose negative numbers have a minus sign in place of the hyphen."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", text)

@@ -34,7 +34,7 @@ function drawCertificate() {
   const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", ...(known ? ["Step"] : []),
     ...(counted ? ["Shortenings"] : []), "Descended"];
   const headings = labels.map((label) => make("th", { scope: "col", textContent: label }));
-  const digits = (value) => (Number.isFinite(value) ? value.toPrecision(6) : "–");
+  const digits = (value) => (Number.isFinite(value) ? signed(value.toPrecision(6)) : "–");
   $("iterations").tHead.replaceChildren(make("tr", {}, ...headings));
   $("iterations").tBodies[0].replaceChildren(...steps.map((step, t) => make("tr", {},
     make("th", { scope: "row", textContent: String(t + 1) }),
@@ -90,7 +90,7 @@ function plot(title, kind, values, branches, imageAt) {
     `in ${values.length - 1} iterations`);
   for (const value of ticksOf(low, high, log)) {
     svg.append(drawn("line", { x1: left, x2: right, y1: py(value), y2: py(value), class: "grid" }),
-      drawn("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(4)))));
+      drawn("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, signed(String(Number(value.toPrecision(4))))));
   }
   const step = Math.max(1, Math.ceil((values.length - 1) / 8));
   for (let t = 0; t < values.length; t += step) {

@@ -35,11 +35,12 @@ function drawn(tag, attributes, text) {
 }
 
 const number = (value) => (value === null || value === undefined ? NaN : Number(value));
+const signed = (text) => text.replaceAll("-", "−");
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 function shown(value, digits) {
   if (Number.isNaN(value)) return "–";
-  return Number.isFinite(value) ? value.toFixed(digits) : value > 0 ? "∞" : "−∞";
+  return Number.isFinite(value) ? signed(value.toFixed(digits)) : value > 0 ? "∞" : "−∞";
 }
 
 function fill(select, labels, chosen, values = labels.map((_, i) => i)) {
