@@ -202,6 +202,7 @@ def test_zoom_and_place_are_the_same_in_all_views(shown: Any) -> None:
 
 def test_error_maps_have_one_stated_scale(shown: Any) -> None:
     one = shown()
+    assert one.page.locator("#error-scale").is_hidden()
     one.page.locator("#errors").check()
     # random images differ by up to their peak
     assert one.page.locator("#scale-end").text_content() == "≥ 1"
@@ -216,6 +217,7 @@ def test_error_maps_have_one_stated_scale(shown: Any) -> None:
     found = one.pixels("#panes figure:nth-child(3) canvas")
     assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
     assert one.page.locator("#scale").is_hidden()
+    assert one.page.locator("#error-scale").is_hidden()
 
 
 def test_sorting(shown: Any) -> None:
@@ -302,6 +304,13 @@ def test_certificates(shown: Any) -> None:
     assert one.page.locator("#plots svg:last-child .mark-stalled").count() == 1
     text = one.page.locator("#descent").text_content()
     assert "every one of 6 iterations descended; 3 took the learned proposal, 2 refused it" in text
+    # the gradient falls from 1 to 1/7, so that its height is logarithmic; the objective from 13.84 to 4.84
+    for plot, labels in (("first", ["iteration"]), ("last", ["iteration", "logarithmic scale"])):
+        texts = one.page.locator(f"#plots svg:{plot}-child text").all_text_contents()
+        assert [text for text in texts if text in ("iteration", "logarithmic scale")] == labels
+    boxes = [one.page.locator("#plots text", has_text=text).last.bounding_box() for text in ("log", "0.5")]
+    assert boxes[0]["height"] > boxes[0]["width"]
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
     rows = one.page.locator("#iterations tbody tr")
     assert rows.count() == 6
     assert rows.nth(2).locator("td").all_text_contents() == [
@@ -320,6 +329,15 @@ def test_the_mask_and_kspace(shown: Any) -> None:
     lines = np.repeat(np.array(mask.sampled)[:, None], WIDTH, 1)
     found = one.pixels("#mask")
     assert agreement(found, 255 * expected(lines, found.shape)) > 0.97
+    # white lines end at a border, not in the white of the page
+    box = one.page.locator("#mask").evaluate(
+        "e => { e.scrollIntoView(); const { x, y, height } = e.getBoundingClientRect(); return { x, y, height }; }"
+    )
+    clip = {"x": box["x"] - 8, "y": box["y"] + 8, "width": 8, "height": box["height"] - 16}
+    with Image.open(io.BytesIO(one.page.screenshot(clip=clip))) as picture:
+        margin = np.asarray(picture.convert("L"))
+    assert (margin[:, :6] == 255).all()
+    assert (margin.min(1) < 150).all()
     found = one.pixels("#kspace").astype(int)
     is_grey = (found[..., 0] == found[..., 1]) & (found[..., 0] == found[..., 2])
     assert (is_grey == expected(lines, found.shape)).mean() > 0.97

@@ -68,7 +68,7 @@ function ticksOf(low, high, log) {
 }
 
 function plot(title, kind, values, branches, imageAt) {
-  const width = 460, height = 270, left = 66, right = width - 12, top = 34, bottom = height - 44;
+  const width = 460, height = 270, left = 80, right = width - 12, top = 34, bottom = height - 44;
   const finite = values.filter(Number.isFinite);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   svg.append(drawn("text", { x: left, y: 18, class: "title" }, title));
@@ -97,8 +97,11 @@ function plot(title, kind, values, branches, imageAt) {
     svg.append(drawn("text", { x: px(t), y: bottom + 18, "text-anchor": "middle" }, String(t)));
   }
   if (imageAt !== null) svg.append(drawn("line", { x1: px(imageAt), x2: px(imageAt), y1: top, y2: bottom, class: "image-at" }));
-  const label = `iteration${log ? " (logarithmic height)" : ""}`;
-  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, label));
+  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, "iteration"));
+  if (log) {
+    const place = `translate(12 ${(top + bottom) / 2}) rotate(-90)`;
+    svg.append(drawn("text", { transform: place, "text-anchor": "middle" }, "logarithmic scale"));
+  }
   const points = [];
   values.forEach((value, t) => {
     if (Number.isFinite(value)) points.push(`${px(t).toFixed(1)},${py(value).toFixed(1)}`);

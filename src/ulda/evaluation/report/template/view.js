@@ -88,7 +88,7 @@ function swap() {
 function setErrors(on) {
   state.errors = on && source.hasReference;
   $("errors").checked = state.errors;
-  $("scale").hidden = !state.errors;
+  $("scale").hidden = $("error-scale").hidden = !state.errors;
   $("scale-end").textContent = `≥ ${Number(state.errorScale.toPrecision(3))}`;
   drawImages();
 }
