@@ -408,8 +408,18 @@ def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     folder = experiment_folder(tmp_path / "run")
     pack(read_cells(folder / "cells"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
     one = shown(read_report(tmp_path / "packed.json"), read_report(folder))
-    for section in ("#viewer", "#certificate", "#sampling"):
+    for section in ("#viewer", "#certificate", "#kspace"):
         assert one.page.locator(section).is_hidden()
+    # the mask is known, and drawn as wide as it is high
+    assert f"{MASK.n_sampled} of {SIDE} lines" in one.page.locator("#sampling-text").text_content()
+    found = one.pixels("#mask")
+    rows = ((np.arange(SIDE) + 0.5) * found.shape[0] / SIDE).astype(int)
+    assert found.shape[0] == found.shape[1] > 200
+    assert np.array_equal(found[rows, found.shape[1] // 2, 0], 255 * np.array(MASK.sampled))
+    skip = one.page.locator(".skip")
+    assert skip.text_content() == "Skip to the slices"
+    one.press("Tab", "Enter")
+    assert one.page.evaluate("document.activeElement.id") == "slices"
     assert "a packed file holds scores and no images" in one.page.locator(".note").first.text_content()
     assert one.page.locator("#table tbody tr").count() == 6
     assert one.page.locator("#table tbody button").count() == 0
@@ -422,6 +432,11 @@ def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     one.page.locator("#source").select_option(index=1)
     one.at("Example 1 of 3")
     assert one.page.locator("#viewer").is_visible()
+    assert one.page.locator("#kspace").is_visible()
+    assert skip.text_content() == "Skip to the images"
+    skip.focus()
+    one.press("Enter")
+    assert one.page.evaluate("document.activeElement.id") == "viewer"
 
 
 def test_hostile_names_in_an_experiment_are_text(shown: Any, tmp_path: Path) -> None:
@@ -451,6 +466,14 @@ def test_several_results_and_results_without_images_or_reference(shown: Any) -> 
     sync_api.expect(one.page.locator("#panes canvas")).to_have_count(3)
     found = one.pixels("#panes figure:nth-child(2) canvas")
     assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
+
+
+def test_masks_that_differ_need_a_slice(shown: Any) -> None:
+    report = replace(example(), images={}, reference=None, traces={})
+    one = shown(replace(report, slices=(replace(report.slices[0], mask=None), *report.slices[1:])), report)
+    assert one.page.locator("#sampling").is_hidden()
+    one.page.locator("#source").select_option(index=1)
+    assert one.page.locator("#mask").is_visible()
 
 
 def test_hostile_names_are_text(shown: Any) -> None:

@@ -125,7 +125,9 @@ def _data(report: Report, budget: int) -> dict[str, Any]:
         "methods": list(report.methods),
         "judged": report.methods.index(report.judged) if report.judged in report.methods else None,
         "slices": [[one.subject, one.name, masks.index(one.mask) if one.mask else None] for one in report.slices],
-        "masks": [[i for i, line in enumerate(mask.sampled) if line] for mask in masks],
+        "masks": [
+            {"nLines": mask.n_lines, "sampled": [i for i, line in enumerate(mask.sampled) if line]} for mask in masks
+        ],
         "phaseAxis": report.phase_axis,
         "hasReference": report.reference is not None,
         # the method that each plane shows; null is the reference
