@@ -59,8 +59,8 @@ def browser() -> Iterator[Any]:
 class Opened:
     """A page, and what it logged, asked for and broke."""
 
-    def __init__(self, browser: Any, path: Path, width: int = 1100, scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    def __init__(self, browser: Any, path: Path, width: int = 1100, scheme: str = "light", **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
         self.page = self.context.new_page()
         self.problems: list[str] = []
         self.page.on("console", lambda message: self.problems.append(message.text))
@@ -259,6 +259,36 @@ def test_the_table_selects_slices(shown: Any) -> None:
     caption = one.page.locator("#panes figure:nth-child(4) figcaption").text_content()
     assert "PSNR 29.00 dB" in caption
     assert f"SSIM {0.92:.4f}" in caption
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_a_slice_that_is_chosen_in_the_table_is_seen(motion: str, width: int, shown: Any) -> None:
+    one = shown(width=width, reduced_motion=motion)
+    frame = one.page.locator("#slider-frame")
+    for row, choose in ((3, "click"), (5, "press")):
+        button = one.page.locator(f"#table tbody tr:nth-child({row}) button")
+        one.page.locator("#table-region").evaluate("e => e.scrollIntoView({ block: 'start', behavior: 'instant' })")
+        sync_api.expect(frame).not_to_be_in_viewport()
+        button.click() if choose == "click" else button.press("Enter")
+        if motion == "reduce":
+            assert one.page.locator("#viewer").evaluate("e => Math.abs(e.getBoundingClientRect().top)") < 1
+        sync_api.expect(frame).to_be_in_viewport(ratio=1)
+        one.at(f"Slice {row} of 5")
+        # the keyboard goes on from the images
+        assert one.page.evaluate("document.activeElement.id") == "viewer"
+        one.press("Tab")
+        assert one.page.evaluate("document.activeElement.id") == "previous"
+
+
+def test_what_is_seen_stays_where_it_is(shown: Any) -> None:
+    one = shown()
+    one.page.set_viewport_size({"width": 1100, "height": 2500})
+    button = one.page.locator("#table tbody tr:nth-child(3) button")
+    button.press("Enter")
+    one.at("Slice 3 of 5")
+    assert one.page.evaluate("window.scrollY") == 0
+    assert button.evaluate("e => e === document.activeElement")
 
 
 def test_negative_scores_have_a_minus_sign(shown: Any) -> None:

@@ -29,7 +29,10 @@ function buildTable() {
     }
     if (isShown(index)) {
       row.className = "shown";
-      row.addEventListener("click", () => selectSlice(index));
+      row.addEventListener("click", () => {
+        selectSlice(index);
+        goToImages();
+      });
     }
     return row;
   }));
@@ -42,6 +45,15 @@ function buildTable() {
   for (const row of $("table").rows) row.cells[1].hidden = anonymous;
   sortRows();
   markRow();
+}
+
+// a slice that is chosen in the table must be seen; where the page scrolls to it, the focus goes along
+function goToImages() {
+  const frame = $("slider-frame").getBoundingClientRect();
+  if ($("viewer").hidden || (frame.top >= 0 && frame.bottom <= window.innerHeight)) return;
+  const isCalm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  $("viewer").focus({ preventScroll: true });
+  $("viewer").scrollIntoView({ behavior: isCalm ? "instant" : "smooth" });
 }
 
 function sortBy(column) {
