@@ -165,6 +165,73 @@ def test_the_slider_moves_the_pixels(shown: Any) -> None:
     assert "zero-filling left of the divider, TV right of it" in one.page.locator("#slider").get_attribute("aria-label")
 
 
+def test_clicks_do_not_move_the_divider(shown: Any) -> None:
+    one = shown()
+    one.page.locator("#slider").scroll_into_view_if_needed()
+    box = one.page.locator("#slider").bounding_box()
+    one.page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 50)
+    one.page.mouse.dblclick(box["x"] + 0.8 * box["width"], box["y"] + 50)
+    assert one.page.locator("#zoom").text_content() == "2×"
+    assert one.page.locator("#split").input_value() == "50"
+    # the divider of a zoomed image is dragged as before, and beside it the image
+    one.page.mouse.move(box["x"] + 0.49 * box["width"], box["y"] + 50)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60, steps=5)
+    one.page.mouse.up()
+    assert one.page.locator("#split").input_value() == "30"
+    one.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 60, steps=5)
+    one.page.mouse.up()
+    assert one.page.locator("#split").input_value() == "30"
+
+
+def test_fingers_on_the_slider(shown: Any) -> None:
+    one = shown(width=360, has_touch=True, is_mobile=True)
+    fingers = one.context.new_cdp_session(one.page)
+    one.page.locator("#slider").evaluate("e => e.scrollIntoView({ block: 'center' })")
+    box = one.page.locator("#slider").bounding_box()
+
+    def touch(*tracks: tuple[tuple[float, float], tuple[float, float]]) -> None:
+        """Put a finger on the start of each track, one after another, and move all of them to the ends."""
+
+        def points(part: float, n: int = len(tracks)) -> list[dict[str, float]]:
+            return [
+                {
+                    "x": box["x"] + box["width"] * (x + part * (to_x - x)),
+                    "y": box["y"] + box["height"] * (y + part * (to_y - y)),
+                    "id": i,
+                }
+                for i, ((x, y), (to_x, to_y)) in enumerate(tracks[:n])
+            ]
+
+        for n in range(len(tracks)):
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points(0, n + 1)})
+        for step in range(1, 11):
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": points(step / 10)})
+        fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    def split() -> str:
+        return str(one.page.locator("#split").input_value())
+
+    # across, and a little down
+    touch(((0.3, 0.5), (0.7, 0.6)))
+    assert split() == "70"
+    # a tap, a swipe that scrolls the page, also along the divider
+    before = one.page.evaluate("window.scrollY")
+    touch(((0.2, 0.5), (0.2, 0.5)))
+    touch(((0.3, 0.8), (0.35, 0.4)))
+    touch(((0.68, 0.6), (0.7, 0.3)))
+    one.page.wait_for_timeout(300)
+    assert one.page.evaluate("window.scrollY") > before
+    assert split() == "70"
+    one.page.locator("#slider").evaluate("e => e.scrollIntoView({ block: 'center' })")
+    assert one.page.locator("#zoom").text_content() == "1×"
+    touch(((0.4, 0.5), (0.2, 0.5)), ((0.6, 0.5), (0.8, 0.5)))
+    assert one.page.locator("#zoom").text_content() == "3×"
+    assert split() == "70"
+
+
 def test_zoom_and_place_are_the_same_in_all_views(shown: Any) -> None:
     one = shown()
     panes = [f"#panes figure:nth-child({i + 1}) canvas" for i in range(4)]

@@ -3,6 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const MAX_ZOOM = 16;
 const CACHED_SLICES = 12;
+const SLOP = 6; // pixels that a pointer moves before it is a drag
 const BRANCH = { proposal: 0, search: 1, stalled: 2 };
 const $ = (id) => document.getElementById(id);
 
