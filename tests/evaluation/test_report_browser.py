@@ -310,7 +310,7 @@ def test_sorting(shown: Any) -> None:
     heading("TV").locator("button").click()
     assert one.names() == [f"slice {i}" for i in (4, 3, 2, 1, 0)]
     cells = one.page.locator("#table tbody tr:first-child td").all_text_contents()
-    assert cells == ["a2", "0.10000", "0.05000", "★ best: 0.03333"]
+    assert cells == ["a2", "★ best: 0.03333", "0.10000", "0.05000"]
 
 
 def test_the_table_selects_slices(shown: Any) -> None:
@@ -359,10 +359,10 @@ def test_what_is_seen_stays_where_it_is(shown: Any) -> None:
 
 
 def test_negative_scores_have_a_minus_sign(shown: Any) -> None:
-    one = shown(replace(example(), scores={name: {"psnr": -np.arange(5.0) - 1} for name in METHODS[:2]}))
+    one = shown(replace(example(), scores={name: {"psnr": -np.arange(5.0) - 1} for name in METHODS[1:]}))
     cells = one.page.locator("#table tbody tr:nth-child(2) td").all_text_contents()
     assert cells[1:3] == ["★ best: −2.00", "★ best: −2.00"]
-    assert "PSNR −1.00 dB" in one.page.locator("#panes figure:nth-child(2) figcaption").text_content()
+    assert "PSNR −1.00 dB" in one.page.locator("#panes figure:nth-child(3) figcaption").text_content()
 
 
 def test_the_keyboard(shown: Any) -> None:
@@ -470,7 +470,7 @@ def test_the_results_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     panes = one.page.locator("#panes .pane-name").all_text_contents()
     assert panes == ["reference", "TV", "Meta", "U-LDA"]
     columns = one.page.locator("#table thead button").all_text_contents()
-    assert [name.split(" ")[0] for name in columns] == ["Slice", "Subject", "TV", "DnCn", "Meta", "U-LDA"]
+    assert [name.split(" ")[0] for name in columns] == ["Slice", "Subject", "U-LDA", "TV", "DnCn", "Meta"]
     found = one.pixels("#panes figure:nth-child(4) canvas")
     wanted = np.round(255 * levels(1)[1]).astype(np.uint8)
     centres = ((np.arange(SIDE) + 0.5) * found.shape[0] / SIDE).astype(int)
@@ -523,7 +523,7 @@ def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     assert one.page.locator("#table-help").text_content() == "A heading sorts."
     one.page.locator("#table thead th", has_text="TV").locator("button").click()
     values = [
-        float(text) for text in one.page.locator("#table tbody td:nth-child(3)").all_inner_texts() if "★" not in text
+        float(text) for text in one.page.locator("#table tbody td:nth-child(4)").all_inner_texts() if "★" not in text
     ]
     assert values == sorted(values, reverse=True)
     one.page.locator("#source").select_option(index=1)
@@ -612,6 +612,60 @@ def test_a_phone_does_not_scroll_sideways(shown: Any) -> None:
         box = one.page.locator(selector).bounding_box()
         assert box["x"] >= 0, selector
         assert box["x"] + box["width"] <= 360, selector
+
+
+def wide() -> Report:
+    """Return scores of ten methods, the last one judged, with long names."""
+    names = [f"a method with the number {i}" for i in range(10)]
+    scores = {name: {"psnr": np.arange(5.0) + i} for i, name in enumerate(names)}
+    return replace(example(), images={}, reference=None, traces={}, scores=scores, judged=names[-1])
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+def test_a_table_that_is_cut_says_so(width: int, shown: Any) -> None:
+    one = shown(wide(), width=width)
+    region = one.page.locator("#table-region")
+    shadow = "e => getComputedStyle(e, '::after').content !== 'none'"
+    assert region.evaluate("e => e.scrollWidth > e.clientWidth")
+    assert region.evaluate(shadow)
+    # the shadow takes no place, and is at the edge wherever the table is
+    assert region.evaluate("e => e.scrollWidth === e.firstElementChild.offsetWidth")
+    region.evaluate("e => { e.scrollLeft = 50; }")
+    region.scroll_into_view_if_needed()
+    box = region.bounding_box()
+    clip = {"x": box["x"] + box["width"] - 40, "y": box["y"] + 8, "width": 39, "height": 4}
+    with Image.open(io.BytesIO(one.page.screenshot(clip=clip))) as picture:
+        edge = np.asarray(picture.convert("L"))[0].astype(int)
+    assert edge[-1] < edge[0] - 40
+    region.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    sync_api.expect(region).not_to_have_class(re.compile("cut"))
+    assert not region.evaluate(shadow)
+    # a table that fits has none
+    one = shown(width=1100)
+    assert not one.page.locator("#table-region").evaluate(shadow)
+
+
+def test_the_table_on_a_phone(shown: Any) -> None:
+    one = shown(wide(), width=360, is_mobile=True, device_scale_factor=2)
+    region = one.page.locator("#table-region")
+    region.scroll_into_view_if_needed()
+    box, heading = region.bounding_box(), one.page.locator("#table thead th:nth-child(3)")
+    # the judged method is beside the slices, and the subjects give way
+    assert heading.text_content() == "a method with the number 9"
+    assert one.page.locator("#table .subject").first.is_hidden()
+    assert heading.bounding_box()["x"] + 100 < box["x"] + box["width"]
+    # the names of the slices and the lines around them stay as they are while the rest moves
+    column = one.page.locator("#table thead th").first.bounding_box()
+    clip = {"x": column["x"], "y": column["y"] + 4, "width": column["width"] + 1, "height": box["height"] - 8}
+    pictures = []
+    for left in (0, 45):
+        region.evaluate("(e, left) => { e.scrollLeft = left; }", left)
+        pictures.append(one.page.screenshot(clip=clip))
+    assert pictures[0] == pictures[1]
+    with Image.open(io.BytesIO(pictures[1])) as picture:
+        blank = np.asarray(picture.convert("L"))[:, 3].astype(int)
+    # a line above each row
+    assert (np.diff(blank) < -20).sum() == 5
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="there is no axe-core; fetch it with: make .cache/axe-core")

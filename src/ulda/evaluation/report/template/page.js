@@ -168,6 +168,7 @@ function start() {
   if (choice) choice.addEventListener("change", (event) => selectSource(Number(event.target.value)));
   listenToPointer($("slider"));
   listenToKeys();
+  watchTables();
   new ResizeObserver(() => {
     drawImages();
     drawSampling();
