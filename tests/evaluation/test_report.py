@@ -180,8 +180,8 @@ def test_captions_say_what_the_numbers_are(n_slices: int, words: str) -> None:
         name: {key: values[:n_slices] for key, values in by_metric.items() if key != "psnr"}
         for name, by_metric in report.scores.items()
     }
-    slices = report.slices[:n_slices]
-    text = " ".join(render([replace(report, images={}, reference=None, traces={}, slices=slices, scores=scores)]).split())
+    few = replace(report, images={}, reference=None, traces={}, slices=report.slices[:n_slices], scores=scores)
+    text = " ".join(render([few]).split())
     counted = "1 slice" if n_slices == 1 else f"{n_slices} slices"
     assert f"Mean over {counted} (per slice, peak 1). ± is the standard deviation over these slices." in text
     assert words in text
