@@ -75,11 +75,11 @@ def test_from_an_experiment_to_its_page(command: Command, tmp_path: Path) -> Non
     code, text, error = command("report", folder, "--out", page)
     assert code == 0, error
     assert str(page) in text
-    assert "<h1>one of my own: cardiac, adapted to 5 slices</h1>" in page.read_text()
+    assert "<h1>one of my own: cardiac, adapted with 5 slices</h1>" in page.read_text()
     some = "--domain", "cardiac", "--slices", 0, "--slices", 40
     code, _, error = command("report", folder, *some, "--out", page, "--force")
     assert code == 0, error
-    titles = [f"one of my own: cardiac, {words}" for words in ("as trained", "adapted to 40 slices")]
+    titles = [f"one of my own: cardiac, {words}" for words in ("as trained", "adapted with 40 slices")]
     assert all(f">{title}</option>" in page.read_text() for title in titles)
     assert sorted(path for path in folder.rglob("*")) == before
     code, _, error = command("report", folder, "--domain", "liver", "--out", tmp_path / "other.html")

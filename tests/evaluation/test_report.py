@@ -166,6 +166,27 @@ def test_summary_and_differences() -> None:
     assert "5 of 5" in row[: row.index("</tr>")]
 
 
+@pytest.mark.parametrize(
+    ("n_slices", "words"),
+    [
+        (1, "with no interval, since there is a single slice, and the number of slices"),
+        (2, "interval over slices, which says nothing about other subjects, and the number of slices"),
+        (5, "interval over subjects and the number of slices"),
+    ],
+)
+def test_captions_say_what_the_numbers_are(n_slices: int, words: str) -> None:
+    report = example()
+    scores = {
+        name: {key: values[:n_slices] for key, values in by_metric.items() if key != "psnr"}
+        for name, by_metric in report.scores.items()
+    }
+    few = replace(report, images={}, reference=None, traces={}, slices=report.slices[:n_slices], scores=scores)
+    text = " ".join(render([few]).split())
+    counted = "1 slice" if n_slices == 1 else f"{n_slices} slices"
+    assert f"Mean over {counted} (per slice, peak 1). ± is the standard deviation over these slices." in text
+    assert words in text
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(UldaError, match=r"must all be \(5, H, W\)"):
         replace(example(), reference=np.zeros((5, 3, 3), np.float32))
@@ -355,6 +376,32 @@ def test_the_colours_of_errors() -> None:
     # no red against green: between colours of one lightness only blue and yellow differ
     assert np.abs(lab[:, 1]).max() < 12
     assert np.ptp(lab[:, 2]) > 80
+
+
+def test_negative_numbers_have_a_minus_sign() -> None:
+    scores = {name: {"psnr": -np.arange(1.0, 6.0) - i} for i, name in enumerate(example().scores)}
+    verdict = "U-LDA-2 did not help: -0.06 dB [-0.15, +0.24] in 2-3 steps"
+    page = render([replace(example(), scores=scores, verdict=verdict)])
+    assert "U-LDA-2 did not help: −0.06 dB [−0.15, +0.24] in 2-3 steps" in page
+    summary = page[page.index("<tbody>") : page.index('id="viewer"')]
+    assert "−3.00 ± 1.41" in summary
+    assert "−2.00 [−2.00, −2.00]" in summary
+    assert re.search(r"-\d", summary) is None
+
+
+@pytest.mark.parametrize(
+    ("titles", "heading"),
+    [
+        (["cross-anatomy: knee, as trained"], "cross-anatomy: knee, as trained"),
+        ([f"cross-anatomy: knee, adapted with {n} slices" for n in range(2, 8)], "cross-anatomy: 6 results"),
+        (["knee", "cross-anatomy: knee", "cross-anatomy: brain"], "knee and cross-anatomy: 3 results"),
+        (["a.h5", "b.h5", "c.h5", "c.h5"], "4 results"),
+    ],
+)
+def test_the_heading_is_short(titles: list[str], heading: str) -> None:
+    page = render([replace(example(title), images={}, reference=None, traces={}) for title in titles])
+    assert re.findall("<h1>(.*?)</h1>", page) == [heading]
+    assert all(page.count(f">{title}</option>") == titles.count(title) for title in titles if len(titles) > 1)
 
 
 def test_names_are_only_text() -> None:

@@ -59,8 +59,8 @@ def browser() -> Iterator[Any]:
 class Opened:
     """A page, and what it logged, asked for and broke."""
 
-    def __init__(self, browser: Any, path: Path, width: int = 1100, scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    def __init__(self, browser: Any, path: Path, width: int = 1100, scheme: str = "light", **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
         self.page = self.context.new_page()
         self.problems: list[str] = []
         self.page.on("console", lambda message: self.problems.append(message.text))
@@ -165,6 +165,73 @@ def test_the_slider_moves_the_pixels(shown: Any) -> None:
     assert "zero-filling left of the divider, TV right of it" in one.page.locator("#slider").get_attribute("aria-label")
 
 
+def test_clicks_do_not_move_the_divider(shown: Any) -> None:
+    one = shown()
+    one.page.locator("#slider").scroll_into_view_if_needed()
+    box = one.page.locator("#slider").bounding_box()
+    one.page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 50)
+    one.page.mouse.dblclick(box["x"] + 0.8 * box["width"], box["y"] + 50)
+    assert one.page.locator("#zoom").text_content() == "2×"
+    assert one.page.locator("#split").input_value() == "50"
+    # the divider of a zoomed image is dragged as before, and beside it the image
+    one.page.mouse.move(box["x"] + 0.49 * box["width"], box["y"] + 50)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60, steps=5)
+    one.page.mouse.up()
+    assert one.page.locator("#split").input_value() == "30"
+    one.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 60, steps=5)
+    one.page.mouse.up()
+    assert one.page.locator("#split").input_value() == "30"
+
+
+def test_fingers_on_the_slider(shown: Any) -> None:
+    one = shown(width=360, has_touch=True, is_mobile=True)
+    fingers = one.context.new_cdp_session(one.page)
+    one.page.locator("#slider").evaluate("e => e.scrollIntoView({ block: 'center' })")
+    box = one.page.locator("#slider").bounding_box()
+
+    def touch(*tracks: tuple[tuple[float, float], tuple[float, float]]) -> None:
+        """Put a finger on the start of each track, one after another, and move all of them to the ends."""
+
+        def points(part: float, n: int = len(tracks)) -> list[dict[str, float]]:
+            return [
+                {
+                    "x": box["x"] + box["width"] * (x + part * (to_x - x)),
+                    "y": box["y"] + box["height"] * (y + part * (to_y - y)),
+                    "id": i,
+                }
+                for i, ((x, y), (to_x, to_y)) in enumerate(tracks[:n])
+            ]
+
+        for n in range(len(tracks)):
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points(0, n + 1)})
+        for step in range(1, 11):
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": points(step / 10)})
+        fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    def split() -> str:
+        return str(one.page.locator("#split").input_value())
+
+    # across, and a little down
+    touch(((0.3, 0.5), (0.7, 0.6)))
+    assert split() == "70"
+    # a tap, a swipe that scrolls the page, also along the divider
+    before = one.page.evaluate("window.scrollY")
+    touch(((0.2, 0.5), (0.2, 0.5)))
+    touch(((0.3, 0.8), (0.35, 0.4)))
+    touch(((0.68, 0.6), (0.7, 0.3)))
+    one.page.wait_for_timeout(300)
+    assert one.page.evaluate("window.scrollY") > before
+    assert split() == "70"
+    one.page.locator("#slider").evaluate("e => e.scrollIntoView({ block: 'center' })")
+    assert one.page.locator("#zoom").text_content() == "1×"
+    touch(((0.4, 0.5), (0.2, 0.5)), ((0.6, 0.5), (0.8, 0.5)))
+    assert one.page.locator("#zoom").text_content() == "3×"
+    assert split() == "70"
+
+
 def test_zoom_and_place_are_the_same_in_all_views(shown: Any) -> None:
     one = shown()
     panes = [f"#panes figure:nth-child({i + 1}) canvas" for i in range(4)]
@@ -202,6 +269,7 @@ def test_zoom_and_place_are_the_same_in_all_views(shown: Any) -> None:
 
 def test_error_maps_have_one_stated_scale(shown: Any) -> None:
     one = shown()
+    assert one.page.locator("#error-scale").is_hidden()
     one.page.locator("#errors").check()
     # random images differ by up to their peak
     assert one.page.locator("#scale-end").text_content() == "≥ 1"
@@ -216,6 +284,7 @@ def test_error_maps_have_one_stated_scale(shown: Any) -> None:
     found = one.pixels("#panes figure:nth-child(3) canvas")
     assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
     assert one.page.locator("#scale").is_hidden()
+    assert one.page.locator("#error-scale").is_hidden()
 
 
 def test_sorting(shown: Any) -> None:
@@ -241,7 +310,7 @@ def test_sorting(shown: Any) -> None:
     heading("TV").locator("button").click()
     assert one.names() == [f"slice {i}" for i in (4, 3, 2, 1, 0)]
     cells = one.page.locator("#table tbody tr:first-child td").all_text_contents()
-    assert cells == ["a2", "0.10000", "0.05000", "★ best: 0.03333"]
+    assert cells == ["a2", "★ best: 0.03333", "0.10000", "0.05000"]
 
 
 def test_the_table_selects_slices(shown: Any) -> None:
@@ -257,6 +326,43 @@ def test_the_table_selects_slices(shown: Any) -> None:
     caption = one.page.locator("#panes figure:nth-child(4) figcaption").text_content()
     assert "PSNR 29.00 dB" in caption
     assert f"SSIM {0.92:.4f}" in caption
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_a_slice_that_is_chosen_in_the_table_is_seen(motion: str, width: int, shown: Any) -> None:
+    one = shown(width=width, reduced_motion=motion)
+    frame = one.page.locator("#slider-frame")
+    for row, choose in ((3, "click"), (5, "press")):
+        button = one.page.locator(f"#table tbody tr:nth-child({row}) button")
+        one.page.locator("#table-region").evaluate("e => e.scrollIntoView({ block: 'start', behavior: 'instant' })")
+        sync_api.expect(frame).not_to_be_in_viewport()
+        button.click() if choose == "click" else button.press("Enter")
+        if motion == "reduce":
+            assert one.page.locator("#viewer").evaluate("e => Math.abs(e.getBoundingClientRect().top)") < 1
+        sync_api.expect(frame).to_be_in_viewport(ratio=1)
+        one.at(f"Slice {row} of 5")
+        # the keyboard goes on from the images
+        assert one.page.evaluate("document.activeElement.id") == "viewer"
+        one.press("Tab")
+        assert one.page.evaluate("document.activeElement.id") == "previous"
+
+
+def test_what_is_seen_stays_where_it_is(shown: Any) -> None:
+    one = shown()
+    one.page.set_viewport_size({"width": 1100, "height": 2500})
+    button = one.page.locator("#table tbody tr:nth-child(3) button")
+    button.press("Enter")
+    one.at("Slice 3 of 5")
+    assert one.page.evaluate("window.scrollY") == 0
+    assert button.evaluate("e => e === document.activeElement")
+
+
+def test_negative_scores_have_a_minus_sign(shown: Any) -> None:
+    one = shown(replace(example(), scores={name: {"psnr": -np.arange(5.0) - 1} for name in METHODS[1:]}))
+    cells = one.page.locator("#table tbody tr:nth-child(2) td").all_text_contents()
+    assert cells[1:3] == ["★ best: −2.00", "★ best: −2.00"]
+    assert "PSNR −1.00 dB" in one.page.locator("#panes figure:nth-child(3) figcaption").text_content()
 
 
 def test_the_keyboard(shown: Any) -> None:
@@ -295,6 +401,13 @@ def test_certificates(shown: Any) -> None:
     assert one.page.locator("#plots svg:last-child .mark-stalled").count() == 1
     text = one.page.locator("#descent").text_content()
     assert "every one of 6 iterations descended; 3 took the learned proposal, 2 refused it" in text
+    # the gradient falls from 1 to 1/7, so that its height is logarithmic; the objective from 13.84 to 4.84
+    for plot, labels in (("first", ["iteration"]), ("last", ["iteration", "logarithmic scale"])):
+        texts = one.page.locator(f"#plots svg:{plot}-child text").all_text_contents()
+        assert [text for text in texts if text in ("iteration", "logarithmic scale")] == labels
+    boxes = [one.page.locator("#plots text", has_text=text).last.bounding_box() for text in ("log", "0.5")]
+    assert boxes[0]["height"] > boxes[0]["width"]
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
     rows = one.page.locator("#iterations tbody tr")
     assert rows.count() == 6
     assert rows.nth(2).locator("td").all_text_contents() == [
@@ -313,6 +426,15 @@ def test_the_mask_and_kspace(shown: Any) -> None:
     lines = np.repeat(np.array(mask.sampled)[:, None], WIDTH, 1)
     found = one.pixels("#mask")
     assert agreement(found, 255 * expected(lines, found.shape)) > 0.97
+    # white lines end at a border, not in the white of the page
+    box = one.page.locator("#mask").evaluate(
+        "e => { e.scrollIntoView(); const { x, y, height } = e.getBoundingClientRect(); return { x, y, height }; }"
+    )
+    clip = {"x": box["x"] - 8, "y": box["y"] + 8, "width": 8, "height": box["height"] - 16}
+    with Image.open(io.BytesIO(one.page.screenshot(clip=clip))) as picture:
+        margin = np.asarray(picture.convert("L"))
+    assert (margin[:, :6] == 255).all()
+    assert (margin.min(1) < 150).all()
     found = one.pixels("#kspace").astype(int)
     is_grey = (found[..., 0] == found[..., 1]) & (found[..., 0] == found[..., 2])
     assert (is_grey == expected(lines, found.shape)).mean() > 0.97
@@ -348,7 +470,7 @@ def test_the_results_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     panes = one.page.locator("#panes .pane-name").all_text_contents()
     assert panes == ["reference", "TV", "Meta", "U-LDA"]
     columns = one.page.locator("#table thead button").all_text_contents()
-    assert [name.split(" ")[0] for name in columns] == ["Slice", "Subject", "TV", "DnCn", "Meta", "U-LDA"]
+    assert [name.split(" ")[0] for name in columns] == ["Slice", "Subject", "U-LDA", "TV", "DnCn", "Meta"]
     found = one.pixels("#panes figure:nth-child(4) canvas")
     wanted = np.round(255 * levels(1)[1]).astype(np.uint8)
     centres = ((np.arange(SIDE) + 0.5) * found.shape[0] / SIDE).astype(int)
@@ -383,25 +505,40 @@ def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     folder = experiment_folder(tmp_path / "run")
     pack(read_cells(folder / "cells"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
     one = shown(read_report(tmp_path / "packed.json"), read_report(folder))
-    for section in ("#viewer", "#certificate", "#sampling"):
+    for section in ("#viewer", "#certificate", "#kspace"):
         assert one.page.locator(section).is_hidden()
+    # the mask is known, and drawn as wide as it is high
+    assert f"{MASK.n_sampled} of {SIDE} lines" in one.page.locator("#sampling-text").text_content()
+    found = one.pixels("#mask")
+    rows = ((np.arange(SIDE) + 0.5) * found.shape[0] / SIDE).astype(int)
+    assert found.shape[0] == found.shape[1] > 200
+    assert np.array_equal(found[rows, found.shape[1] // 2, 0], 255 * np.array(MASK.sampled))
+    skip = one.page.locator(".skip")
+    assert skip.text_content() == "Skip to the slices"
+    one.press("Tab", "Enter")
+    assert one.page.evaluate("document.activeElement.id") == "slices"
     assert "a packed file holds scores and no images" in one.page.locator(".note").first.text_content()
     assert one.page.locator("#table tbody tr").count() == 6
     assert one.page.locator("#table tbody button").count() == 0
     assert one.page.locator("#table-help").text_content() == "A heading sorts."
     one.page.locator("#table thead th", has_text="TV").locator("button").click()
     values = [
-        float(text) for text in one.page.locator("#table tbody td:nth-child(3)").all_inner_texts() if "★" not in text
+        float(text) for text in one.page.locator("#table tbody td:nth-child(4)").all_inner_texts() if "★" not in text
     ]
     assert values == sorted(values, reverse=True)
     one.page.locator("#source").select_option(index=1)
     one.at("Example 1 of 3")
     assert one.page.locator("#viewer").is_visible()
+    assert one.page.locator("#kspace").is_visible()
+    assert skip.text_content() == "Skip to the images"
+    skip.focus()
+    one.press("Enter")
+    assert one.page.evaluate("document.activeElement.id") == "viewer"
 
 
 def test_hostile_names_in_an_experiment_are_text(shown: Any, tmp_path: Path) -> None:
     one = shown(read_report(hostile_folder(tmp_path / "run", HOSTILE)))
-    assert one.page.locator("h1").text_content() == f"{HOSTILE}: {HOSTILE_NAME}, adapted to 5 slices"
+    assert one.page.locator("h1").text_content() == f"{HOSTILE}: {HOSTILE_NAME}, adapted with 5 slices"
     assert one.page.locator("#panes .pane-name").all_text_contents() == ["reference", HOSTILE_NAME, "other"]
     assert one.page.locator("#table tbody tr:first-child td").first.text_content() == HOSTILE
     one.press("ArrowRight", "e", "s")
@@ -428,9 +565,17 @@ def test_several_results_and_results_without_images_or_reference(shown: Any) -> 
     assert agreement(found, expected(grey(2)[0], found.shape)) > 0.97
 
 
+def test_masks_that_differ_need_a_slice(shown: Any) -> None:
+    report = replace(example(), images={}, reference=None, traces={})
+    one = shown(replace(report, slices=(replace(report.slices[0], mask=None), *report.slices[1:])), report)
+    assert one.page.locator("#sampling").is_hidden()
+    one.page.locator("#source").select_option(index=1)
+    assert one.page.locator("#mask").is_visible()
+
+
 def test_hostile_names_are_text(shown: Any) -> None:
     one = shown(hostile(), example())
-    assert one.page.locator("h1").text_content() == f"{HOSTILE} and knee"
+    assert one.page.locator("h1").text_content() == f"{HOSTILE} and knee: 2 results"
     assert one.page.locator(".verdict").first.text_content() == HOSTILE
     assert one.page.locator("#panes .pane-name").nth(1).text_content() == f"{HOSTILE} 0"
     assert one.names()[3] == f"{HOSTILE} slice 3"
@@ -467,6 +612,60 @@ def test_a_phone_does_not_scroll_sideways(shown: Any) -> None:
         box = one.page.locator(selector).bounding_box()
         assert box["x"] >= 0, selector
         assert box["x"] + box["width"] <= 360, selector
+
+
+def wide() -> Report:
+    """Return scores of ten methods, the last one judged, with long names."""
+    names = [f"a method with the number {i}" for i in range(10)]
+    scores = {name: {"psnr": np.arange(5.0) + i} for i, name in enumerate(names)}
+    return replace(example(), images={}, reference=None, traces={}, scores=scores, judged=names[-1])
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+def test_a_table_that_is_cut_says_so(width: int, shown: Any) -> None:
+    one = shown(wide(), width=width)
+    region = one.page.locator("#table-region")
+    shadow = "e => getComputedStyle(e, '::after').content !== 'none'"
+    assert region.evaluate("e => e.scrollWidth > e.clientWidth")
+    assert region.evaluate(shadow)
+    # the shadow takes no place, and is at the edge wherever the table is
+    assert region.evaluate("e => e.scrollWidth === e.firstElementChild.offsetWidth")
+    region.evaluate("e => { e.scrollLeft = 50; }")
+    region.scroll_into_view_if_needed()
+    box = region.bounding_box()
+    clip = {"x": box["x"] + box["width"] - 40, "y": box["y"] + 8, "width": 39, "height": 4}
+    with Image.open(io.BytesIO(one.page.screenshot(clip=clip))) as picture:
+        edge = np.asarray(picture.convert("L"))[0].astype(int)
+    assert edge[-1] < edge[0] - 40
+    region.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    sync_api.expect(region).not_to_have_class(re.compile("cut"))
+    assert not region.evaluate(shadow)
+    # a table that fits has none
+    one = shown(width=1100)
+    assert not one.page.locator("#table-region").evaluate(shadow)
+
+
+def test_the_table_on_a_phone(shown: Any) -> None:
+    one = shown(wide(), width=360, is_mobile=True, device_scale_factor=2)
+    region = one.page.locator("#table-region")
+    region.scroll_into_view_if_needed()
+    box, heading = region.bounding_box(), one.page.locator("#table thead th:nth-child(3)")
+    # the judged method is beside the slices, and the subjects give way
+    assert heading.text_content() == "a method with the number 9"
+    assert one.page.locator("#table .subject").first.is_hidden()
+    assert heading.bounding_box()["x"] + 100 < box["x"] + box["width"]
+    # the names of the slices and the lines around them stay as they are while the rest moves
+    column = one.page.locator("#table thead th").first.bounding_box()
+    clip = {"x": column["x"], "y": column["y"] + 4, "width": column["width"] + 1, "height": box["height"] - 8}
+    pictures = []
+    for left in (0, 45):
+        region.evaluate("(e, left) => { e.scrollLeft = left; }", left)
+        pictures.append(one.page.screenshot(clip=clip))
+    assert pictures[0] == pictures[1]
+    with Image.open(io.BytesIO(pictures[1])) as picture:
+        blank = np.asarray(picture.convert("L"))[:, 3].astype(int)
+    # a line above each row
+    assert (np.diff(blank) < -20).sum() == 5
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="there is no axe-core; fetch it with: make .cache/axe-core")

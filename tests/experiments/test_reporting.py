@@ -50,7 +50,7 @@ def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_methods_on_a_target(folder: Path) -> None:
     report = read_report(folder)
-    assert report.title == "one of my own: cardiac, adapted to 5 slices"
+    assert report.title == "one of my own: cardiac, adapted with 5 slices"
     assert report.description == f"6 test slices of 3 subjects, {MASK.n_sampled} of {SIDE} lines, simulated k-space"
     assert report.methods == ("TV", "DnCn", "Meta", "U-LDA")
     assert [one.subject for one in report.slices] == [*SUBJECTS]
@@ -66,8 +66,8 @@ def test_all_methods_on_a_target(folder: Path) -> None:
     assert report.notes == (
         "3 example slices of 6 have images; the scores are of all test slices",
         "in the tables alone, since without example images: DnCn",
-        "all is of draw 1 of the target slices; ulda experiment table has the means over the draws, "
-        "of which there are several of DnCn",
+        "all is of draw 1 of 2 of the target slices, and ± is over test slices; ulda experiment table has the means "
+        "over the draws, where ± is over draws: there are several of DnCn",
     )
 
 
@@ -112,7 +112,7 @@ def test_traces_of_examples(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("domain", "slices", "title", "methods"),
     [
-        ("cardiac", 40, "one of my own: cardiac, adapted to 40 slices", ("TV", "U-LDA")),
+        ("cardiac", 40, "one of my own: cardiac, adapted with 40 slices", ("TV", "U-LDA")),
         ("cardiac", 0, "one of my own: cardiac, as trained", ("TV", "U-LDA")),
         ("knee", None, "one of my own: knee, as trained", ("U-LDA",)),
         ("brain", None, "one of my own: brain", ("U-LDA",)),
@@ -130,8 +130,8 @@ def test_the_default_is_the_fewest_slices_that_most_methods_have(tmp_path: Path)
             add_cell(tmp_path, Cell("adapt", method, "cardiac", size), size, examples=False)
     report = read_report(tmp_path)
     # three of the four have 40, three have 100
-    assert "adapted to 40 slices" in report.title
-    assert report.notes[-1] == "without a result on cardiac, adapted to 40 slices: unet"
+    assert "adapted with 40 slices" in report.title
+    assert report.notes[-1] == "without a result on cardiac, adapted with 40 slices: unet"
     assert report.notes[0] == "no method has kept example images here, so that there are scores alone"
     assert "phase axis" in report.provenance["data"]
 
@@ -168,9 +168,11 @@ def test_a_scale_has_its_own_domains(tmp_path: Path) -> None:
 def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path) -> None:
     cell = Cell("adapt", "ulda", "knee", 100)
     add_cell(tmp_path, cell, 1, "knee", whole={"experiment": "cross-anatomy"}, n=65)
+    add_cell(tmp_path, Cell("classical", "TV", "knee"), 2, "knee", whole={"experiment": "cross-anatomy"})
     report = read_report(tmp_path)
-    assert report.title == "cross-anatomy: knee, adapted to all 65 slices"
+    assert report.title == "cross-anatomy: knee, adapted with all 65 slices"
     assert report.description.startswith("6 test slices of 3 slice positions of one volunteer, ")
+    assert report.verdict.endswith(" on 3 slice positions of one volunteer (6 slices)")
     assert report.notes[-1] == (
         "what counts as a subject of knee, also in the intervals: slice positions of one volunteer"
     )
@@ -236,8 +238,8 @@ def test_what_does_not_fit_is_left_out_and_named(tmp_path: Path) -> None:
     assert report.scores["Meta"]["psnr"].tolist() == psnr_of(3)
     assert report.notes[1:] == (
         "in the tables alone, since the example images do not fit the scores: lda",
-        "all is of draw 2 of the target slices; ulda experiment table has the means over the draws, "
-        "of which there are several of Meta",
+        "all is of draw 2 of 3 of the target slices, and ± is over test slices; ulda experiment table has the means "
+        "over the draws, where ± is over draws: there are several of Meta",
         "left out, since without a result of draw 2: unet",
         "left out, since tested on other slices or with another mask: DnCn",
     )
@@ -335,4 +337,4 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     data = embedded(page)["sources"][0]
     assert data["methods"] == [HOSTILE_NAME, "other"]
     assert data["slices"][1][0] == HOSTILE
-    assert data["title"] == f"{HOSTILE}: {HOSTILE_NAME}, adapted to 5 slices"
+    assert data["title"] == f"{HOSTILE}: {HOSTILE_NAME}, adapted with 5 slices"

@@ -94,7 +94,7 @@ class Choice:
             return ""
         learned_from = [one.facts["n"] for one in self.tested if isinstance(one.facts.get("n"), int)]
         fewer = [n for n in learned_from if 0 < n < self.size]
-        return f"adapted to all {counted(fewer[0], 'slice')}" if fewer else size_words(self.size)
+        return f"adapted with all {counted(fewer[0], 'slice')}" if fewer else size_words(self.size)
 
 
 def tests_in(cells: Mapping[str, Any], place: str) -> list[Tested]:
@@ -233,9 +233,10 @@ def _notes_on_draws(wanted: Sequence[Tested], draw: int) -> list[str]:
     notes = []
     several = [title for title, found in draws.items() if len(found) > 1]
     if several:
+        n_draws = len(set[int]().union(*draws.values()))
         notes.append(
-            f"all is of draw {draw + 1} of the target slices; ulda experiment table has the means over the draws, "
-            f"of which there are several of {listed(several)}"
+            f"all is of draw {draw + 1} of {n_draws} of the target slices, and ± is over test slices; ulda experiment "
+            f"table has the means over the draws, where ± is over draws: there are several of {listed(several)}"
         )
     missing = [title for title, found in draws.items() if draw not in found]
     if missing:
@@ -249,9 +250,9 @@ def size_words(size: int) -> str:
     Examples
     --------
     >>> size_words(0), size_words(5)
-    ('as trained', 'adapted to 5 slices')
+    ('as trained', 'adapted with 5 slices')
     """
-    return "as trained" if size == AS_TRAINED else f"adapted to {counted(size, 'slice')}"
+    return "as trained" if size == AS_TRAINED else f"adapted with {counted(size, 'slice')}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -115,7 +115,7 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
         notes=(*notes, *choice.notes, *_note_on_subjects(choice, subjects)),
         provenance=_provenance(source, choice, mask, data),
     )
-    return replace(report, verdict=_verdict(report))
+    return replace(report, verdict=_verdict(report, subjects))
 
 
 def _cells(source: Path) -> dict[str, Any]:
@@ -283,9 +283,7 @@ def _note_on_subjects(choice: Choice, subjects: str) -> list[str]:
 
 def _description(choice: Choice, mask: Mask | None, subjects: str) -> str:
     first = choice.tested[0]
-    n_subjects = len(set(first.subjects))
-    of_whom = f"{n_subjects} {subjects}" if subjects else counted(n_subjects, "subject")
-    parts = [f"{counted(len(first.subjects), 'test slice')} of {of_whom}"]
+    parts = [f"{counted(len(first.subjects), 'test slice')} of {_counted_subjects(len(set(first.subjects)), subjects)}"]
     if mask is not None:
         parts.append(f"{mask.n_sampled} of {mask.n_lines} lines")
     if "kspace" in first.facts:
@@ -293,7 +291,12 @@ def _description(choice: Choice, mask: Mask | None, subjects: str) -> str:
     return ", ".join(parts)
 
 
-def _verdict(report: Report) -> str:
+def _counted_subjects(n: int, subjects: str) -> str:
+    """Say how many subjects there are, and what they are where they are not people."""
+    return f"{n} {subjects}" if subjects else counted(n, "subject")
+
+
+def _verdict(report: Report, subjects: str) -> str:
     """Say how the judged method compares with the best other one in PSNR; empty where there is nothing to compare."""
     means = {row["method"]: row["mean"].get("psnr", np.nan) for row in report.summary()}
     others = {name: mean for name, mean in means.items() if name != report.judged and not np.isnan(mean)}
@@ -302,7 +305,7 @@ def _verdict(report: Report) -> str:
     if found is None:
         return ""
     interval = "" if found.resampled == "nothing" else f" [{found.low:+.2f}, {found.high:+.2f}]"
-    basis = f"{counted(found.n_subjects, 'subject')} ({counted(found.n_slices, 'slice')})"
+    basis = f"{_counted_subjects(found.n_subjects, subjects)} ({counted(found.n_slices, 'slice')})"
     rival = f"{best}, the best other method"
     if found.low > 0 or found.high < 0:
         verb = "leads" if found.low > 0 else "is behind"

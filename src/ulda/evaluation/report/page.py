@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -63,7 +64,7 @@ def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(_template_text("report.html"))
     return template.render(
-        title=" and ".join(report.title for report in reports),
+        title=_heading(reports),
         reports=shown,
         style=Markup(style),
         script=Markup(script),
@@ -71,6 +72,15 @@ def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
         data=_embedded({"sources": data, "colours": error_colours().tolist(), "branches": list(BRANCHES)}),
         version=ulda.__version__,
     )
+
+
+def _heading(reports: Sequence[Report]) -> str:
+    """Return the title; of several reports what their titles begin with, and how many they are."""
+    if len(reports) == 1:
+        return reports[0].title
+    names = list(dict.fromkeys(report.title.partition(": ")[0] for report in reports))
+    count = f"{len(reports)} results"
+    return count if len(names) > 2 else f"{' and '.join(names)}: {count}"
 
 
 def _n_planes(report: Report) -> int:
@@ -115,7 +125,9 @@ def _data(report: Report, budget: int) -> dict[str, Any]:
         "methods": list(report.methods),
         "judged": report.methods.index(report.judged) if report.judged in report.methods else None,
         "slices": [[one.subject, one.name, masks.index(one.mask) if one.mask else None] for one in report.slices],
-        "masks": [[i for i, line in enumerate(mask.sampled) if line] for mask in masks],
+        "masks": [
+            {"nLines": mask.n_lines, "sampled": [i for i, line in enumerate(mask.sampled) if line]} for mask in masks
+        ],
         "phaseAxis": report.phase_axis,
         "hasReference": report.reference is not None,
         # the method that each plane shows; null is the reference
@@ -214,6 +226,7 @@ def _shown(report: Report, precision: str) -> dict[str, Any]:
     units = sorted({d.resampled for row in report.scores for m in report.metrics if (d := _paired(report, row, m))})
     return {
         "report": report,
+        "verdict": _signed(report.verdict),
         "rows": rows,
         "unit": units[0] if len(units) == 1 else "subjects",
         "precision": precision,
@@ -236,10 +249,15 @@ def _difference(report: Report, other: str, metric: Metric) -> dict[str, str]:
     if not metric.higher_is_better:
         first, second = (report.scores[name][metric.key] for name in (report.judged, other))
         n_better = int(np.sum(np.asarray(first) < np.asarray(second)))
-    return {"text": text.replace("-", "\u2212"), "better": f"{n_better} of {found.n_slices}"}
+    return {"text": _signed(text), "better": f"{n_better} of {found.n_slices}"}
 
 
 def _mean(mean: float | None, std: float | None, digits: int) -> str:
     if mean is None or std is None or math.isnan(mean):
         return "–"
-    return f"{mean:.{digits}f} ± {std:.{digits}f}" if math.isfinite(mean) else "∞"
+    return _signed(f"{mean:.{digits}f} ± {std:.{digits}f}") if math.isfinite(mean) else "∞"
+
+
+def _signed(text: str) -> str:
+    """Return a text whose negative numbers have a minus sign in place of the hyphen."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\u2212", text)

@@ -34,7 +34,7 @@ function drawCertificate() {
   const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", ...(known ? ["Step"] : []),
     ...(counted ? ["Shortenings"] : []), "Descended"];
   const headings = labels.map((label) => make("th", { scope: "col", textContent: label }));
-  const digits = (value) => (Number.isFinite(value) ? value.toPrecision(6) : "–");
+  const digits = (value) => (Number.isFinite(value) ? signed(value.toPrecision(6)) : "–");
   $("iterations").tHead.replaceChildren(make("tr", {}, ...headings));
   $("iterations").tBodies[0].replaceChildren(...steps.map((step, t) => make("tr", {},
     make("th", { scope: "row", textContent: String(t + 1) }),
@@ -68,7 +68,7 @@ function ticksOf(low, high, log) {
 }
 
 function plot(title, kind, values, branches, imageAt) {
-  const width = 460, height = 270, left = 66, right = width - 12, top = 34, bottom = height - 44;
+  const width = 460, height = 270, left = 80, right = width - 12, top = 34, bottom = height - 44;
   const finite = values.filter(Number.isFinite);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   svg.append(drawn("text", { x: left, y: 18, class: "title" }, title));
@@ -90,15 +90,18 @@ function plot(title, kind, values, branches, imageAt) {
     `in ${values.length - 1} iterations`);
   for (const value of ticksOf(low, high, log)) {
     svg.append(drawn("line", { x1: left, x2: right, y1: py(value), y2: py(value), class: "grid" }),
-      drawn("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(4)))));
+      drawn("text", { x: left - 6, y: py(value) + 4, "text-anchor": "end" }, signed(String(Number(value.toPrecision(4))))));
   }
   const step = Math.max(1, Math.ceil((values.length - 1) / 8));
   for (let t = 0; t < values.length; t += step) {
     svg.append(drawn("text", { x: px(t), y: bottom + 18, "text-anchor": "middle" }, String(t)));
   }
   if (imageAt !== null) svg.append(drawn("line", { x1: px(imageAt), x2: px(imageAt), y1: top, y2: bottom, class: "image-at" }));
-  const label = `iteration${log ? " (logarithmic height)" : ""}`;
-  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, label));
+  svg.append(drawn("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, "iteration"));
+  if (log) {
+    const place = `translate(12 ${(top + bottom) / 2}) rotate(-90)`;
+    svg.append(drawn("text", { transform: place, "text-anchor": "middle" }, "logarithmic scale"));
+  }
   const points = [];
   values.forEach((value, t) => {
     if (Number.isFinite(value)) points.push(`${px(t).toFixed(1)},${py(value).toFixed(1)}`);

@@ -64,12 +64,12 @@ function pictureOf(plane) {
   return canvas;
 }
 
-function fit(canvas) {
+function fit(canvas, size = source.size) {
   const ratio = window.devicePixelRatio || 1;
   const width = Math.max(1, Math.round(canvas.clientWidth * ratio));
-  const height = Math.max(1, Math.round((canvas.clientWidth * ratio * source.size[0]) / source.size[1]));
+  const height = Math.max(1, Math.round((canvas.clientWidth * ratio * size[0]) / size[1]));
   if (canvas.width !== width || canvas.height !== height) {
-    canvas.style.aspectRatio = `${source.size[1]} / ${source.size[0]}`;
+    canvas.style.aspectRatio = `${size[1]} / ${size[0]}`;
     canvas.width = width;
     canvas.height = height;
   }
@@ -131,42 +131,56 @@ function drawPanes() {
 
 const canvases = () => [$("slider"), ...panes.map((pane) => pane.canvas)];
 
+// the mask of the slice that is shown; where none is, that of all slices
+function shownMask() {
+  const indices = new Set((state.slice < 0 ? source.slices : [source.slices[state.slice]]).map(([, , mask]) => mask));
+  const [index] = indices;
+  return indices.size === 1 && index !== null ? source.masks[index] : null;
+}
+
 function drawSampling() {
-  if (!planes) return;
-  const [height, width] = source.size;
-  const maskIndex = source.slices[state.slice][2];
-  const known = maskIndex !== null;
-  const lines = new Set(known ? source.masks[maskIndex] : []);
-  const along = source.phaseAxis === -2 ? (i) => Math.floor(i / width) : (i) => i % width;
-  const total = source.phaseAxis === -2 ? height : width;
-  const spectrum = planes[planes.length - 1];
-  const maskPixels = new ImageData(width, height);
-  const kspacePixels = new ImageData(width, height);
-  for (let i = 0; i < spectrum.length; i++) {
-    const sampled = !known || lines.has(along(i));
-    const on = known && sampled ? 255 : 0;
-    maskPixels.data.set([on, on, on, 255], 4 * i);
-    // what was not measured is blue; what was is grey
-    const value = spectrum[i];
-    kspacePixels.data.set(sampled ? [value, value, value, 255] : [0.4 * value, 0.7 * value, 0.72 * value + 70, 255], 4 * i);
-  }
-  for (const [canvas, pixels] of [[$("mask"), maskPixels], [$("kspace"), kspacePixels]]) {
-    const small = make("canvas", { width, height });
-    small.getContext("2d").putImageData(pixels, 0, 0);
-    fit(canvas).drawImage(small, 0, 0, canvas.width, canvas.height);
-  }
-  const percent = ((100 * lines.size) / total).toFixed(1);
+  const mask = shownMask();
+  const hasImages = source.pictures.length > 0;
+  $("sampling").hidden = !hasImages && !mask;
+  $("mask").parentElement.hidden = !mask;
+  $("kspace").parentElement.hidden = !hasImages;
+  const lines = new Set(mask ? mask.sampled : []);
   const direction = source.phaseAxis === -2 ? "rows" : "columns";
-  $("sampling-text").textContent = known
-    ? `${lines.size} of ${total} lines (${percent} %) were measured; ` +
+  $("sampling-text").textContent = mask
+    ? `${lines.size} of ${mask.nLines} lines (${((100 * lines.size) / mask.nLines).toFixed(1)} %) were measured; ` +
       `the lines are ${direction} of k-space, its origin is in the middle.`
     : "Which lines were measured is not on record.";
-  $("mask").parentElement.hidden = !known;
-  $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${total} ${direction} sampled`);
+  if (mask) {
+    $("mask").setAttribute("aria-label", `Mask: ${lines.size} of ${mask.nLines} ${direction} sampled`);
+    // without an image as many pixels as lines, both ways
+    drawPixels($("mask"), hasImages ? source.size : [mask.nLines, mask.nLines],
+      (_, line) => (lines.has(line) ? [255, 255, 255, 255] : [0, 0, 0, 255]));
+  }
+  if (planes) drawKspace(mask, lines);
+}
+
+// what was not measured is blue; what was is grey
+function drawKspace(mask, lines) {
+  const spectrum = planes[planes.length - 1];
+  drawPixels($("kspace"), source.size, (i, line) => {
+    const value = spectrum[i];
+    return !mask || lines.has(line) ? [value, value, value, 255] : [0.4 * value, 0.7 * value, 0.72 * value + 70, 255];
+  });
   const of = source.hasReference ? "the reference's" : `the ${planeName(source.planes.length - 1)}'s`;
   const what = source.hasKspace ? "Magnitude of the k-space that the methods started from" :
     `Fourier transform of ${of} magnitude, without the phase that the measurements have`;
   $("kspace-caption").textContent = `${what}; logarithmic over ${source.kspaceRange} dB` +
-    (known ? "; the lines that were not measured are blue" : "");
+    (mask ? "; the lines that were not measured are blue" : "");
   $("kspace").setAttribute("aria-label", $("kspace-caption").textContent);
+}
+
+// fill a canvas with the colour of each pixel, by its number and its line of k-space
+function drawPixels(canvas, [height, width], colour) {
+  const pixels = new ImageData(width, height);
+  for (let i = 0; i < height * width; i++) {
+    pixels.data.set(colour(i, source.phaseAxis === -2 ? Math.floor(i / width) : i % width), 4 * i);
+  }
+  const small = make("canvas", { width, height });
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  fit(canvas, [height, width]).drawImage(small, 0, 0, canvas.width, canvas.height);
 }

@@ -8,7 +8,10 @@ async function selectSlice(index) {
   const number = state.shown.length < source.slices.length
     ? `Example ${state.shown.indexOf(index) + 1} of ${state.shown.length}` : `Slice ${index + 1} of ${source.slices.length}`;
   const place = `${number} – ${sliceLabel(index)}`;
-  if (source.pictures.length === 0) return;
+  if (source.pictures.length === 0) {
+    drawSampling();
+    return;
+  }
   const of = source;
   try {
     const found = await decode(index);
@@ -53,7 +56,9 @@ function selectSource(index) {
   planes = null;
   for (const section of document.querySelectorAll(".source")) section.hidden = Number(section.dataset.source) !== index;
   const hasImages = source.pictures.length > 0;
-  $("viewer").hidden = $("sampling").hidden = $("help").hidden = !hasImages;
+  $("viewer").hidden = $("help").hidden = !hasImages;
+  $("skip").hash = hasImages ? "viewer" : "slices";
+  $("skip").textContent = `Skip to the ${hasImages ? "images" : "slices"}`;
   $("slices").hidden = false;
   $("error-tools").hidden = !source.hasReference;
   $("metric-tools").hidden = $("star-text").hidden = source.metrics.length === 0;
@@ -88,6 +93,7 @@ function selectSource(index) {
   setView(1, 0.5, 0.5);
   setErrors(false);
   drawCertificate();
+  drawSampling();
   if (state.shown.length) selectSlice(state.slice);
 }
 
@@ -162,6 +168,7 @@ function start() {
   if (choice) choice.addEventListener("change", (event) => selectSource(Number(event.target.value)));
   listenToPointer($("slider"));
   listenToKeys();
+  watchTables();
   new ResizeObserver(() => {
     drawImages();
     drawSampling();

@@ -3,6 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const MAX_ZOOM = 16;
 const CACHED_SLICES = 12;
+const SLOP = 6; // pixels that a pointer moves before it is a drag
 const BRANCH = { proposal: 0, search: 1, stalled: 2 };
 const $ = (id) => document.getElementById(id);
 
@@ -35,11 +36,12 @@ function drawn(tag, attributes, text) {
 }
 
 const number = (value) => (value === null || value === undefined ? NaN : Number(value));
+const signed = (text) => text.replaceAll("-", "−");
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 function shown(value, digits) {
   if (Number.isNaN(value)) return "–";
-  return Number.isFinite(value) ? value.toFixed(digits) : value > 0 ? "∞" : "−∞";
+  return Number.isFinite(value) ? signed(value.toFixed(digits)) : value > 0 ? "∞" : "−∞";
 }
 
 function fill(select, labels, chosen, values = labels.map((_, i) => i)) {

@@ -26,19 +26,26 @@ function listenToPointer(canvas) {
   canvas.addEventListener("pointerdown", (event) => {
     pointers.set(event.pointerId, at(event));
     canvas.setPointerCapture(event.pointerId);
-    const [x] = at(event);
-    const nearDivider = Math.abs(x - state.split) * canvas.clientWidth < 24;
-    mode = canvas.id === "slider" && (nearDivider || state.zoom === 1) ? "divide" : "pan";
+    mode = "begun";
     if (pointers.size === 2) {
       mode = "pinch";
       distance = spread(pointers);
     }
-    if (mode === "divide") setSplit(x);
   });
+  // a whole image cannot be panned, so that a drag on it divides once it is sideways; a swipe that scrolls never is
+  const intent = (startX, across, down) => {
+    if (Math.hypot(across, down) < SLOP) return "begun";
+    const nearDivider = Math.abs(startX - state.split) * canvas.clientWidth < 24;
+    const isSideways = Math.abs(across) > Math.abs(down);
+    if (canvas.id === "slider" && isSideways && (nearDivider || state.zoom === 1)) return "divide";
+    return state.zoom === 1 ? "begun" : "pan";
+  };
   canvas.addEventListener("pointermove", (event) => {
     if (!pointers.has(event.pointerId)) return;
     const [oldX, oldY] = pointers.get(event.pointerId);
     const [x, y] = at(event);
+    if (mode === "begun") mode = intent(oldX, (x - oldX) * canvas.clientWidth, (y - oldY) * canvas.clientHeight);
+    if (mode === "begun") return;
     pointers.set(event.pointerId, [x, y]);
     if (mode === "divide") setSplit(x);
     if (mode === "pan") setView(state.zoom, state.x - (x - oldX) / state.zoom, state.y - (y - oldY) / state.zoom);
@@ -88,7 +95,7 @@ function swap() {
 function setErrors(on) {
   state.errors = on && source.hasReference;
   $("errors").checked = state.errors;
-  $("scale").hidden = !state.errors;
+  $("scale").hidden = $("error-scale").hidden = !state.errors;
   $("scale-end").textContent = `≥ ${Number(state.errorScale.toPrecision(3))}`;
   drawImages();
 }
