@@ -41,7 +41,7 @@ grows several times slower than a kernel that is free."""
 
 
 def of_new_domains(settings: Mapping[str, Any], batch_size: int, *, many_kernels: bool) -> dict[str, Any]:
-    """Return the settings of an adaptation of U-LDA with so many slices in each step, where it adds many kernels or not.
+    """Return the settings of an adaptation of U-LDA with so many slices in each step, and with many kernels or not.
 
     The gradient of a single slice is noisier and wants half the rate.
     """
