@@ -333,7 +333,7 @@ def _say(progress: Progress, folder: Path) -> None:
     typer.echo(f"{progress.done} of {progress.total} cells done{left}; in {folder}")
     if progress.outdated:
         typer.echo(
-            f"{progress.outdated} of them were run with other settings than those of today, or do not tell theirs; "
+            f"{progress.outdated} of them were run with other settings than today's; "
             "`ulda experiment run --renew` runs them again"
         )
 
@@ -344,9 +344,7 @@ def _say_outdated(runner: Runner, cells: dict[str, dict[str, Any]]) -> None:
 
     old = len(outdated(runner.experiment, runner.data.scale, cells))
     if old:
-        typer.echo(
-            f"{old} of the {len(cells)} cells are of other settings than today's, or do not tell theirs", err=True
-        )
+        typer.echo(f"{old} of the {len(cells)} cells were run with other settings than today's", err=True)
 
 
 def _duration(seconds: float) -> str:

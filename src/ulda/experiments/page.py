@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ulda.evaluation.paired import counted_span
+from ulda.evaluation.paired import counted, counted_span
 from ulda.experiments.cells import UNADAPTED_SIZE, cells_of, seconds_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName, load_experiment
 from ulda.experiments.efficiency import rows_of_efficiency
@@ -89,7 +89,7 @@ def _setting(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, An
     return (
         f"{_title(experiment)}; {scale.side} x {scale.side} "
         f"pixels. Every learned method: "
-        f"{scale.steps} gradient steps with {scale.batch_size} slices each on the sources, then {steps}; "
+        f"{scale.steps} gradient steps with {counted(scale.batch_size, 'slice')} each on the sources, then {steps}; "
         f"{_draws(cells)}. For all of them, up to {scale.validation_slices} more slices of a target, with references, "
         "decide how much of what an adaptation has changed is kept: nothing, a quarter, a half, three quarters or all. "
         f"Test slices: {'; '.join(sorted(tested))}. "
@@ -111,7 +111,7 @@ def _outdated(experiment: Experiment, scale: Scale, cells: dict[str, dict[str, A
     titles = variant_titles(experiment)
     counts = Counter(titles[cell.method] for cell in old)
     whose = ", ".join(f"{n} of {name}" for name, n in counts.items())
-    return f" {len(old)} of these cells are of other settings than those of today, or do not tell theirs: {whose}."
+    return f" {len(old)} of these cells were run with other settings than today's: {whose}."
 
 
 def _draws(cells: dict[str, dict[str, Any]]) -> str:
