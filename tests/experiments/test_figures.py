@@ -160,7 +160,7 @@ def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
         )
     }
     n_examples = len(examples["ulda"].indices)
-    assert n_examples == len(example_indices(len(done.data.test(done.experiment.targets[0]))))
+    assert n_examples == len(example_indices(done.data.test(done.experiment.targets[0]).subjects))
     rows = [axes[2 * n_examples * row :][: 2 * n_examples] for row in range(4)]
     end = max(np.percentile(np.abs(one.images - one.reference), 99.5) for one in examples.values())
     assert f"all from 0 to {end:.3g}" in title_of(axes[0])
@@ -238,10 +238,23 @@ def test_a_slice_that_stopped_early_has_a_shorter_trace() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
 def test_examples_are_spread_evenly(n: int) -> None:
-    found = example_indices(n)
+    found = example_indices(["a"] * n)
     assert len(found) == min(n, 3)
     assert found == sorted(set(found))
     assert [i + 0.5 for i in found] == pytest.approx([(k + 0.5) * n / len(found) for k in range(len(found))], abs=0.5)
+
+
+def test_examples_are_of_distinct_subjects() -> None:
+    # nine slice positions, one echo after the other: as the knee has them
+    knee = [f"slice{15 + i % 9}" for i in range(27)]
+    found = example_indices(knee)
+    assert [knee[i] for i in found] == ["slice16", "slice19", "slice22"]
+    assert found == [10, 13, 16]
+    # volumes of different lengths: the middle of each
+    assert example_indices(["a"] * 82 + ["b"] * 39 + ["c"] * 26) == [41, 82 + 19, 82 + 39 + 13]
+    # fewer subjects than examples: all of them, also one with a single slice
+    for subjects in (["a"] * 100 + ["b"], ["a"] + ["b"] * 100):
+        assert {subjects[i] for i in example_indices(subjects)} == {"a", "b"}
 
 
 def test_learning_curves(made_up: Runner) -> None:
@@ -409,7 +422,7 @@ def test_pictures_have_the_same_bytes(results: Results, tmp_path: Path) -> None:
     first, second = (draw_figures(results, tmp_path / name, ["reconstructions"]).files for name in ("a", "b"))
     assert [path.name for path in first] == ["reconstructions-hip-2.svg"]
     assert first[0].read_bytes() == second[0].read_bytes()
-    assert len(re.findall(rb"data:image/png;base64", first[0].read_bytes())) > 3 * len(example_indices(3))
+    assert len(re.findall(rb"data:image/png;base64", first[0].read_bytes())) > 3 * len(example_indices(["a"] * 3))
 
 
 def test_without_matplotlib(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
