@@ -30,7 +30,7 @@ from ulda.experiments.examples import Examples, example_indices, load_examples, 
 from ulda.experiments.figures import KINDS, Results, draw_figures
 from ulda.experiments.figures.reconstructions import View, inset_corner, zoom_window
 from ulda.experiments.figures.results import NothingToDrawError
-from ulda.experiments.figures.style import COLOURS, GREYS, lightness, looks_of, styled
+from ulda.experiments.figures.style import COLOURS, GREYS, lightness, log_axis, looks_of, new_figure, styled
 from ulda.experiments.running import Runner
 from ulda.solvers import Options, Trace
 from ulda.solvers.objective import Evaluation
@@ -268,9 +268,27 @@ def test_learning_curves(made_up: Runner) -> None:
     for stem in ("learning-training", "learning-adaptation"):
         (ax,) = drawn(results, "learning", stem)
         assert line_of(ax, "DnCn") == ([0, 2, 4], [20, 22, 24])
-        assert title_of(ax).endswith("no log of U-LDA")
+        assert title_of(ax).endswith("No log of U-LDA")
     assert ax.get_title() == "hip, 2 slices"
-    assert "at most 8 validation slices" in title_of(ax)
+    assert "At most 8 validation slices" in title_of(ax)
+
+
+def test_draws_are_a_mean_and_a_band(made_up: Runner) -> None:
+    facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
+    for draw, slope in enumerate((1.0, 2.0, 6.0)):
+        cell = Cell("adapt", "ulda", "hip", 2, draw)
+        write_cell(made_up.cells_folder, cell, facts)
+        folder = made_up.folder / "models" / "ulda" / "adapted" / cell.key
+        folder.mkdir(parents=True)
+        rows = [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + slope * s}}) for s in (0, 2, 4)]
+        write_log(folder / "log.csv", rows)
+    (ax,) = drawn(results_of(made_up), "learning", "learning-adaptation")
+    assert line_of(ax, "U-LDA") == ([0, 2, 4], [20, 26, 32])
+    assert len(ax.get_lines()) == 1
+    (band,) = ax.collections
+    corners = {(float(x), float(y)) for x, y in np.asarray(band.get_paths()[0].vertices)}
+    assert corners == {(0, 20), (2, 22), (2, 32), (4, 24), (4, 44)}
+    assert "mean over up to 3 draws" in title_of(ax)
 
 
 def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
@@ -283,7 +301,7 @@ def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
         write_log(folder / "log.csv", [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + s}}) for s in (0, 4)])
     axes = drawn(results_of(made_up), "learning", "learning-adaptation")
     assert [ax.get_title() for ax in axes] == ["hip, 2 slices", "hip, 100 slices\nno log of DnCn"]
-    assert "no log" not in title_of(axes[0])
+    assert "No log" not in title_of(axes[0])
 
 
 def test_the_objective_along_the_iterations(results: Results, done: Runner) -> None:
@@ -291,7 +309,7 @@ def test_the_objective_along_the_iterations(results: Results, done: Runner) -> N
     found = load_examples(done.examples_folder / "adapt-ulda-hip-2-0.npz")["hip"]
     subjects = results.cells["adapt-ulda-hip-2-0"]["results"]["hip"]["subjects"]
     for number, index in enumerate(found.indices):
-        label = f"slice {index}, subject {subjects[index]}"
+        label = f"slice {index} of {subjects[index]}"
         n_pixels = 32 * 32
         expected = found.trace["phi"][:, number] + n_pixels * found.trace["eps"][:, number] / 2
         assert line_of(left, label)[1] == pytest.approx(expected)
@@ -320,7 +338,7 @@ def test_steps_of_the_line_search_are_marked(made_up: Runner) -> None:
     ]
     # the dotted line of T, too, has two ends
     assert [tick for tick in ticks if tick[1] in COLOURS] == [(2, COLOURS[0]), (3, COLOURS[0]), (1, COLOURS[1])]
-    assert "ticks above the gradients: the line search stepped" in title_of(left)
+    assert "Ticks above the gradients: the line search stepped" in title_of(left)
     numbers = [label.get_text() for label in left.get_yticklabels()]
     assert [number for number in ("10", "11", "12", "13") if number in numbers] == ["10", "11", "12", "13"]
     assert {"0.01", "0.1", "1"} <= {label.get_text() for label in right.get_yticklabels()}
@@ -397,6 +415,26 @@ def test_without_data_it_is_said_why(kind: str, made_up: Runner) -> None:
 
 
 def test_the_command(done: Runner, tmp_path: Path) -> None:
+    per_slice = sum(cell["results"]["hip"]["seconds_per_slice"] for cell in adaptations) / 2
+    assert np.ravel(line_of(milliseconds, "DnCn")).tolist() == pytest.approx([1000 * per_slice, psnr])
+
+
+def test_parameters_are_those_that_reconstruct_the_target(results: Results, done: Runner) -> None:
+    """The model of the adaptation has another adapter, that of the source, which takes no part."""
+    model = load_method(done.folder / "models" / "ulda")
+    ax, *_ = drawn(results, "efficiency", "efficiency-hip")
+    source = sum(p.numel() for name, p in model.named_parameters() if "knee" in name)
+    whole = results.cells["adapt-ulda-hip-2-0"]["n_parameters"]
+    assert line_of(ax, "U-LDA")[0] == [whole - source]
+
+
+def test_many_orders_of_parameters_have_ticks() -> None:
+    with styled():
+        ax = new_figure(3, 3, "").subplots()
+        ax.plot([14262, 7756097], [1, 1])
+        log_axis(ax, "x", [14262, 7756097])
+        shown = [t.get_text() for t in ax.get_xticklabels() if 14262 <= t.get_position()[0] <= 7756097]
+    assert shown == ["30 k", "100 k", "300 k", "1 M", "3 M"]
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(TINY | {"title": "1 $ and 2 $ <b>"}))
     command = ["experiment", "figure", str(file), "--folder", str(done.folder)]
