@@ -396,7 +396,7 @@ def test_beyond_T(made_up: Runner) -> None:
         facts = {"results": {"hip": scores([30.0, 31.0], ["a", "b"])}, "extra": {"hip": {"beyond": beyond}}}
         write_cell(made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, draw), facts)
     (ax,) = drawn(results_of(made_up), "beyond", "beyond")
-    xs, ys = line_of(ax, "U-LDA")
+    xs, ys = line_of(ax, "U-LDA: 30.00 dB at T")
     assert xs == [1, 8, 30]
     assert ys == pytest.approx([30, 23, np.nan], nan_ok=True)
     assert ax.get_title() == "hip, 2 slices\n2 slices of 2 subjects"
