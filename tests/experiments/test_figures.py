@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from tests.experiments.test_experiments import TINY, runner
 from tests.training.small_domains import write_domain
+from ulda.baselines import load_method
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError
 from ulda.experiments import experiment_names, load_experiment
@@ -403,7 +404,7 @@ def test_beyond_T(made_up: Runner) -> None:
 
 
 def test_quality_against_its_cost(results: Results) -> None:
-    parameters, minutes = drawn(results, "efficiency", "efficiency-hip")
+    parameters, minutes, milliseconds = drawn(results, "efficiency", "efficiency-hip")
     training = results.cells["train-dncn"]
     adaptations = [results.cells[f"adapt-dncn-hip-2-{draw}"] for draw in (0, 1)]
     psnr = float(np.mean([cell["results"]["hip"]["psnr"] for cell in adaptations]))
@@ -414,6 +415,26 @@ def test_quality_against_its_cost(results: Results) -> None:
 
 def test_similarity_by_phases(made_up: Runner) -> None:
     variants = [
+    per_slice = sum(cell["results"]["hip"]["seconds_per_slice"] for cell in adaptations) / 2
+    assert np.ravel(line_of(milliseconds, "DnCn")).tolist() == pytest.approx([1000 * per_slice, psnr])
+
+
+def test_parameters_are_those_that_reconstruct_the_target(results: Results, done: Runner) -> None:
+    """The model of the adaptation has another adapter, that of the source, which takes no part."""
+    model = load_method(done.folder / "models" / "ulda")
+    ax, *_ = drawn(results, "efficiency", "efficiency-hip")
+    source = sum(p.numel() for name, p in model.named_parameters() if "knee" in name)
+    whole = results.cells["adapt-ulda-hip-2-0"]["n_parameters"]
+    assert line_of(ax, "U-LDA")[0] == [whole - source]
+
+
+def test_many_orders_of_parameters_have_ticks() -> None:
+    with styled():
+        ax = new_figure(3, 3, "").subplots()
+        ax.plot([14262, 7756097], [1, 1])
+        log_axis(ax, "x", [14262, 7756097])
+        shown = [t.get_text() for t in ax.get_xticklabels() if 14262 <= t.get_position()[0] <= 7756097]
+    assert shown == ["30 k", "100 k", "300 k", "1 M", "3 M"]
         {"method": "ulda"},
         *({"method": "lda", "label": f"alone-{n}", "sizes": {"phases": n}} for n in (3, 7)),
         {"method": "lda", "label": "wide", "sizes": {"width": 32}},
@@ -454,26 +475,6 @@ def test_without_data_it_is_said_why(kind: str, made_up: Runner) -> None:
 
 
 def test_the_command(done: Runner, tmp_path: Path) -> None:
-    per_slice = sum(cell["results"]["hip"]["seconds_per_slice"] for cell in adaptations) / 2
-    assert np.ravel(line_of(milliseconds, "DnCn")).tolist() == pytest.approx([1000 * per_slice, psnr])
-
-
-def test_parameters_are_those_that_reconstruct_the_target(results: Results, done: Runner) -> None:
-    """The model of the adaptation has another adapter, that of the source, which takes no part."""
-    model = load_method(done.folder / "models" / "ulda")
-    ax, *_ = drawn(results, "efficiency", "efficiency-hip")
-    source = sum(p.numel() for name, p in model.named_parameters() if "knee" in name)
-    whole = results.cells["adapt-ulda-hip-2-0"]["n_parameters"]
-    assert line_of(ax, "U-LDA")[0] == [whole - source]
-
-
-def test_many_orders_of_parameters_have_ticks() -> None:
-    with styled():
-        ax = new_figure(3, 3, "").subplots()
-        ax.plot([14262, 7756097], [1, 1])
-        log_axis(ax, "x", [14262, 7756097])
-        shown = [t.get_text() for t in ax.get_xticklabels() if 14262 <= t.get_position()[0] <= 7756097]
-    assert shown == ["30 k", "100 k", "300 k", "1 M", "3 M"]
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(TINY | {"title": "1 $ and 2 $ <b>"}))
     command = ["experiment", "figure", str(file), "--folder", str(done.folder)]
