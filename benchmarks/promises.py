@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from scripts.marked import write_between
+from ulda.experiments.figures.style import add_legend, looks_of, new_figure, panels, save, styled
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.solvers import Evaluation, Options, Reconstruction, Trace, elda
@@ -238,29 +239,28 @@ def measure() -> dict[str, Any]:
 
 def draw(found: dict[str, Any], path: Path) -> None:
     """Draw the measured promises."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    mpl.rcParams["svg.hashsalt"] = "ulda"
-    figure = Figure(figsize=(10, 3.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for (name, results), style in zip(found.items(), ("-", "--"), strict=True):
-        label = name.replace("_", " ")
-        curve = results["descent"]["curves"][0]
-        left.loglog(range(1, len(curve) + 1), np.array(curve) - curve[-1] + 1e-6, style, color="C0", label=label)
-        curve = results["fixed_smoothing"]["curves"][0]
-        middle.loglog(range(1, len(curve) + 1), curve, style, color="C1", label=label)
-        cost = results["complexity"]
-        counts = [row[0] for row in cost["iterations"]]
-        right.loglog(cost["tolerances"], counts, style, color="C2", marker="o", label=label)
-    reference = np.array(TOLERANCES)
-    right.loglog(reference, counts[0] * (reference[0] / reference) ** 3, ":", color="0.5", label="cubic growth")
-    left.set(title="objective with smoothing gap", xlabel="iteration", ylabel="above its last value")
-    middle.set(title="gradient at fixed smoothing", xlabel="iteration", ylabel="smallest norm so far")
-    right.set(title="iterations to a tolerance", xlabel="tolerance", ylabel="iterations")
-    for axes in (left, middle, right):
-        axes.legend(fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
+    with styled():
+        figure = new_figure(7.0, 3.0, "what the theory promises, measured in double precision")
+        ((left, middle, right),) = panels(figure, 1, 3)
+        for (name, results), look in zip(found.items(), looks_of(list(found)).values(), strict=True):
+            line = {"label": name.replace("_", " "), "color": look.colour, "linestyle": look.dash}
+            curve = results["descent"]["curves"][0]
+            left.plot(range(1, len(curve) + 1), np.array(curve) - curve[-1] + 1e-6, **line)
+            curve = results["fixed_smoothing"]["curves"][0]
+            middle.plot(range(1, len(curve) + 1), curve, **line)
+            cost = results["complexity"]
+            counts = [row[0] for row in cost["iterations"]]
+            right.plot(cost["tolerances"], counts, **line | look.line())
+        reference = np.array(TOLERANCES)
+        cubic = counts[0] * (reference[0] / reference) ** 3
+        right.plot(reference, cubic, label="cubic growth", color="#666666", linestyle=":")
+        left.set(title="objective with smoothing gap", xlabel="iteration", ylabel="above its last value")
+        middle.set(title="gradient at fixed smoothing", xlabel="iteration", ylabel="smallest norm so far")
+        right.set(title="iterations to a tolerance", xlabel="tolerance", ylabel="iterations")
+        for axes in (left, middle, right):
+            axes.set(xscale="log", yscale="log")
+        add_legend(figure, [left, middle, right])
+        save(figure, path, "svg")
 
 
 def table(found: dict[str, Any]) -> str:

@@ -3,13 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
 from ulda.cli import app
 from ulda.experiments import Experiment
 from ulda.experiments.cells import Cell, write_cell
-from ulda.experiments.efficiency import rows_of_efficiency
+from ulda.experiments.efficiency import parameters_of_domain, rows_of_efficiency
 
 VALUES: dict[str, Any] = {
     "name": "costs",
@@ -28,14 +29,14 @@ def cell(seconds: float, memory: int | None, *per_slice: float, **facts: Any) ->
 
 FOUND: dict[Cell, dict[str, Any]] = {
     Cell("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
-    Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=23448, n_adapted=4668),
+    Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=18870, n_adapted=4668),
     Cell("adapt", "ulda", "hip"): {
         "peak_memory_mb": None,
         "n_adapted": 4668,
         "results": {"hip": {"seconds_per_slice": 0.2}},
     },
-    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2, n_adapted=9366),
-    Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2),
+    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2, n_parameters=28236, n_adapted=9366),
+    Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2, n_parameters=28236),
 }
 
 
@@ -48,7 +49,7 @@ def test_the_costs_are_read_from_the_cells() -> None:
     assert rows == [
         [
             "method",
-            "parameters",
+            "parameters for a domain",
             "adapted parameters",
             "training (s)",
             "adaptation, 2 slices (s)",
@@ -57,9 +58,33 @@ def test_the_costs_are_read_from_the_cells() -> None:
             "peak memory (MB)",
         ],
         ["zero-filling", "", "", "", "", "", "0.5000", "90"],
-        ["U-LDA", "23448", "9366", "100.0", "11.5", "", "0.2000", "700"],
+        ["U-LDA", "23478", "9366", "100.0", "11.5", "", "0.2000", "700"],
         ["DnCn", "", "", "", "", "", "", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "trained", "adapted", "one"),
+    [
+        # the extractor has 14112, an adapter 4758, one with kernels of its own 18926
+        ("ulda", 23628, 42554, 14112 + 18926),
+        ("lda", 28524, 42786, 14262),
+        ("meta", 14264, 14265, 14263),
+        ("umri", 146570, 147850, 145290),
+        ("dncn", 144650, 144650, 144650),
+    ],
+)
+def test_parameters_of_other_domains_do_not_count(method: str, trained: int, adapted: int, one: int) -> None:
+    """The counts are those of cross-anatomy: two sources, and the target."""
+    values = VALUES | {"sources": [{"name": "knee"}, {"name": "brain"}], "variants": [{"method": method}]}
+    experiment = Experiment.model_validate(values | {"reference": method})
+    before, after = Cell("train", method), Cell("adapt", method, "hip", 2)
+    found = {cell.key: {"cell": vars(cell), "n_parameters": n} for cell, n in ((before, trained), (after, adapted))}
+    assert parameters_of_domain(experiment, found, found[after.key]) == one
+    of_a_source = {"ulda": 14112 + 4758}.get(method, one)
+    assert parameters_of_domain(experiment, found, found[before.key]) == of_a_source
+    del found[before.key]
+    assert parameters_of_domain(experiment, found, found[after.key]) is None
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -68,7 +93,7 @@ def test_the_command(tmp_path: Path) -> None:
     for one, found in FOUND.items():
         write_cell(tmp_path / "run" / "cells", one, found)
     arguments = ["experiment", "efficiency", str(file), "--folder", str(tmp_path / "run")]
-    assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23448 | 9366 | 100.0 |")
-    assert "U-LDA,23448,9366" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output
+    assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23478 | 9366 | 100.0 |")
+    assert "U-LDA,23478,9366" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output
     missing = CliRunner().invoke(app, [*arguments[:-1], str(tmp_path / "nowhere")])
     assert "there are no results of costs" in str(missing.exception)

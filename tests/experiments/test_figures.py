@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from tests.experiments.test_experiments import TINY, runner
 from tests.training.small_domains import write_domain
+from ulda.baselines import load_method
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError
 from ulda.experiments import experiment_names, load_experiment
@@ -30,7 +31,7 @@ from ulda.experiments.examples import Examples, example_indices, load_examples, 
 from ulda.experiments.figures import KINDS, Results, draw_figures
 from ulda.experiments.figures.reconstructions import View, inset_corner, zoom_window
 from ulda.experiments.figures.results import NothingToDrawError
-from ulda.experiments.figures.style import COLOURS, GREYS, lightness, looks_of, styled
+from ulda.experiments.figures.style import COLOURS, GREYS, lightness, log_axis, looks_of, new_figure, styled
 from ulda.experiments.running import Runner
 from ulda.solvers import Options, Trace
 from ulda.solvers.objective import Evaluation
@@ -119,7 +120,7 @@ def test_bars_and_their_intervals(made_up: Runner) -> None:
         (Cell("adapt", "ulda", "hip", 2, 1), "second"),
     ):
         write_cell(made_up.cells_folder, cell, {"results": {"hip": scores(values[key].tolist(), subjects)}})
-    top, bottom = drawn(results_of(made_up), "bars", "bars-hip")
+    top, bottom, lowest = drawn(results_of(made_up), "bars", "bars-hip")
     mean = (values["first"] + values["second"]) / 2
     # an outline lies on each bar
     heights, below = (
@@ -132,21 +133,60 @@ def test_bars_and_their_intervals(made_up: Runner) -> None:
     assert white == black == pytest.approx(by_subject(mean, subjects), abs=0.08)
     assert top.get_ylim()[0] < min(low for low, _ in vertical_lines(top))
     assert f"axis from {top.get_ylim()[0]:g}" in top.get_ylabel()
-    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["no training", "2 slices"]
+    assert [tick.get_text() for tick in lowest.get_xticklabels()] == ["no training", "2 slices"]
     assert "12 test slices of 4 subjects, up to 2 draws" in title_of(top)
-    assert "95 % bootstrap interval by subject" in title_of(top)
+    assert title_of(top).endswith("Mean and 95 % bootstrap interval, resampling subjects")
+    assert title_of(top).startswith("Knees to larger crops of knees: hip")
+
+
+def test_differences_are_paired(made_up: Runner) -> None:
+    """Slices that differ much leave no doubt about methods that differ by the same on each."""
+    subjects = [f"s{i // 3}" for i in range(12)]
+    generator = np.random.default_rng(0)
+    ours = generator.normal(30, 4, 12)
+    theirs = {"dncn": ours - 0.2 + generator.normal(0, 0.1, 12), "unet": ours - 5.25, "lda": ours + 1.5}
+    for name, values in ({"ulda": ours} | theirs).items():
+        found = {"results": {"hip": scores(values.tolist(), subjects)}}
+        write_cell(made_up.cells_folder, Cell("adapt", name, "hip", 2, 0), found)
+    variants = [{"method": name} for name in ("ulda", "dncn", "unet", "lda", "meta")]
+    results = results_of(runner(made_up.folder, made_up.folder, variants=variants))
+    _, _, lowest = drawn(results, "bars", "bars-hip")
+    line, point = cast(Any, lowest.get_lines())
+    assert list(line.get_ydata()) == [0, 0]
+    difference = theirs["dncn"] - ours
+    assert np.ravel(point.get_data()).tolist() == pytest.approx([1, difference.mean()])
+    (interval,) = vertical_lines(lowest)
+    assert interval == pytest.approx(by_subject(difference, subjects), abs=0.01)
+    assert interval[1] < 0
+    # what is far away is written at the edge
+    written = [(text.get_text().strip(), text.get_position()) for text in lowest.texts]
+    assert written == [("← -5.25", (2, -1)), ("1.50 →", (3, 1))]
+    assert lowest.get_ylim() == (-1, 1)
+    assert lowest.get_ylabel() == "PSNR less that of\nU-LDA, by slice (dB)"
+
+
+def test_subjects_are_called_what_they_are(made_up: Runner) -> None:
+    found = {"results": {"hip": scores([30.0, 31.0], ["a", "b"])}}
+    write_cell(made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, 0), found)
+    targets = [{"name": "hip", "ratio": 0.3, "subjects_are": "slice positions of one volunteer"}]
+    ax, *_ = drawn(results_of(runner(made_up.folder, made_up.folder, targets=targets)), "bars", "bars-hip")
+    assert "2 test slices of 2 slice positions of one volunteer, 1 draw" in title_of(ax)
+    assert "resampling slice positions of one volunteer" in title_of(ax)
+    assert "subject" not in title_of(ax)
 
 
 def test_places_of_bars_and_how_many_slices_there_were(made_up: Runner) -> None:
     for method, size, learned in (("ulda", 2, 2), ("dncn", 2, 2), ("dncn", 100, 7)):
         found = {"results": {"hip": scores([30.0, 31.0], ["a", "b"]) | {"n": learned}}}
         write_cell(made_up.cells_folder, Cell("adapt", method, "hip", size, 0), found)
-    _, bottom = drawn(results_of(made_up), "bars", "bars-hip")
-    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["2 slices", "all 7 slices"]
+    _, bottom, lowest = drawn(results_of(made_up), "bars", "bars-hip")
+    assert [tick.get_text() for tick in lowest.get_xticklabels()] == ["2 slices", "all 7 slices"]
     places = [patch.get_x() + patch.get_width() / 2 for patch in cast(Any, bottom.patches) if patch.get_fill()]
     assert places == pytest.approx([0, 1, 4])
     # U-LDA has none with all slices
     assert [(text.get_text().strip(), text.get_position()[0]) for text in bottom.texts] == [("no result", 3)]
+    # and DnCn nothing to be compared with
+    assert [(text.get_text().strip(), text.get_position()[0]) for text in lowest.texts] == [("no result", 4)]
 
 
 def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
@@ -160,12 +200,15 @@ def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
         )
     }
     n_examples = len(examples["ulda"].indices)
-    assert n_examples == len(example_indices(len(done.data.test(done.experiment.targets[0]))))
+    assert n_examples == len(example_indices(done.data.test(done.experiment.targets[0]).subjects))
     rows = [axes[2 * n_examples * row :][: 2 * n_examples] for row in range(4)]
-    end = max(np.percentile(np.abs(one.images - one.reference), 99.5) for one in examples.values())
-    assert f"all from 0 to {end:.3g}" in title_of(axes[0])
-    assert "white: the 99th percentile of the reference" in title_of(axes[0])
-    assert "no examples" not in title_of(axes[0])
+    # zero-filling has larger errors, which are saturated
+    end = max(np.percentile(np.abs(examples[name].images - examples[name].reference), 99) for name in ("ulda", "dncn"))
+    assert end < np.percentile(np.abs(examples["zero-filling"].images - examples["zero-filling"].reference), 99)
+    assert f"saturated from {end:.3g} on" in axes[-1].get_xlabel()
+    assert "99th percentile of the learned method with the largest errors" in axes[-1].get_xlabel()
+    assert "white from the\n99th percentile" in axes[1].texts[0].get_text()
+    assert "No examples" not in title_of(axes[0])
     for row, one in zip(rows[1:], examples.values(), strict=True):
         for number, (reference, image) in enumerate(zip(one.reference, one.images, strict=True)):
             (shown,), (error,) = (row[2 * number + k].get_images() for k in (0, 1))
@@ -187,7 +230,7 @@ def test_methods_without_pictures_are_named(done: Runner, tmp_path: Path) -> Non
     save_examples(tmp_path / "examples" / "adapt-dncn-hip-2-0.npz", "hip", moved)
     results = Results(done.experiment, done.data.scale.sizes, tmp_path, read_cells(done.cells_folder))
     axes = drawn(results, "reconstructions", "reconstructions-hip-2")
-    assert title_of(axes[0]).endswith("no examples of zero-filling, DnCn")
+    assert title_of(axes[0]).endswith("No examples of zero-filling, DnCn")
 
 
 def test_the_examples_are_the_reconstructions(done: Runner) -> None:
@@ -238,10 +281,23 @@ def test_a_slice_that_stopped_early_has_a_shorter_trace() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
 def test_examples_are_spread_evenly(n: int) -> None:
-    found = example_indices(n)
+    found = example_indices(["a"] * n)
     assert len(found) == min(n, 3)
     assert found == sorted(set(found))
     assert [i + 0.5 for i in found] == pytest.approx([(k + 0.5) * n / len(found) for k in range(len(found))], abs=0.5)
+
+
+def test_examples_are_of_distinct_subjects() -> None:
+    # nine slice positions, one echo after the other: as the knee has them
+    knee = [f"slice{15 + i % 9}" for i in range(27)]
+    found = example_indices(knee)
+    assert [knee[i] for i in found] == ["slice16", "slice19", "slice22"]
+    assert found == [10, 13, 16]
+    # volumes of different lengths: the middle of each
+    assert example_indices(["a"] * 82 + ["b"] * 39 + ["c"] * 26) == [41, 82 + 19, 82 + 39 + 13]
+    # fewer subjects than examples: all of them, also one with a single slice
+    for subjects in (["a"] * 100 + ["b"], ["a"] + ["b"] * 100):
+        assert {subjects[i] for i in example_indices(subjects)} == {"a", "b"}
 
 
 def test_learning_curves(made_up: Runner) -> None:
@@ -255,9 +311,27 @@ def test_learning_curves(made_up: Runner) -> None:
     for stem in ("learning-training", "learning-adaptation"):
         (ax,) = drawn(results, "learning", stem)
         assert line_of(ax, "DnCn") == ([0, 2, 4], [20, 22, 24])
-        assert title_of(ax).endswith("no log of U-LDA")
+        assert title_of(ax).endswith("No log of U-LDA")
     assert ax.get_title() == "hip, 2 slices"
-    assert "at most 8 validation slices" in title_of(ax)
+    assert "At most 8 validation slices" in title_of(ax)
+
+
+def test_draws_are_a_mean_and_a_band(made_up: Runner) -> None:
+    facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
+    for draw, slope in enumerate((1.0, 2.0, 6.0)):
+        cell = Cell("adapt", "ulda", "hip", 2, draw)
+        write_cell(made_up.cells_folder, cell, facts)
+        folder = made_up.folder / "models" / "ulda" / "adapted" / cell.key
+        folder.mkdir(parents=True)
+        rows = [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + slope * s}}) for s in (0, 2, 4)]
+        write_log(folder / "log.csv", rows)
+    (ax,) = drawn(results_of(made_up), "learning", "learning-adaptation")
+    assert line_of(ax, "U-LDA") == ([0, 2, 4], [20, 26, 32])
+    assert len(ax.get_lines()) == 1
+    (band,) = ax.collections
+    corners = {(float(x), float(y)) for x, y in np.asarray(band.get_paths()[0].vertices)}
+    assert corners == {(0, 20), (2, 22), (2, 32), (4, 24), (4, 44)}
+    assert "mean over up to 3 draws" in title_of(ax)
 
 
 def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
@@ -270,7 +344,7 @@ def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
         write_log(folder / "log.csv", [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + s}}) for s in (0, 4)])
     axes = drawn(results_of(made_up), "learning", "learning-adaptation")
     assert [ax.get_title() for ax in axes] == ["hip, 2 slices", "hip, 100 slices\nno log of DnCn"]
-    assert "no log" not in title_of(axes[0])
+    assert "No log" not in title_of(axes[0])
 
 
 def test_the_objective_along_the_iterations(results: Results, done: Runner) -> None:
@@ -278,7 +352,7 @@ def test_the_objective_along_the_iterations(results: Results, done: Runner) -> N
     found = load_examples(done.examples_folder / "adapt-ulda-hip-2-0.npz")["hip"]
     subjects = results.cells["adapt-ulda-hip-2-0"]["results"]["hip"]["subjects"]
     for number, index in enumerate(found.indices):
-        label = f"slice {index}, subject {subjects[index]}"
+        label = f"slice {index} of {subjects[index]}"
         n_pixels = 32 * 32
         expected = found.trace["phi"][:, number] + n_pixels * found.trace["eps"][:, number] / 2
         assert line_of(left, label)[1] == pytest.approx(expected)
@@ -307,7 +381,7 @@ def test_steps_of_the_line_search_are_marked(made_up: Runner) -> None:
     ]
     # the dotted line of T, too, has two ends
     assert [tick for tick in ticks if tick[1] in COLOURS] == [(2, COLOURS[0]), (3, COLOURS[0]), (1, COLOURS[1])]
-    assert "ticks above the gradients: the line search stepped" in title_of(left)
+    assert "Ticks above the gradients: the line search stepped" in title_of(left)
     numbers = [label.get_text() for label in left.get_yticklabels()]
     assert [number for number in ("10", "11", "12", "13") if number in numbers] == ["10", "11", "12", "13"]
     assert {"0.01", "0.1", "1"} <= {label.get_text() for label in right.get_yticklabels()}
@@ -326,20 +400,41 @@ def test_beyond_T(made_up: Runner) -> None:
         facts = {"results": {"hip": scores([30.0, 31.0], ["a", "b"])}, "extra": {"hip": {"beyond": beyond}}}
         write_cell(made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, draw), facts)
     (ax,) = drawn(results_of(made_up), "beyond", "beyond")
-    xs, ys = line_of(ax, "U-LDA")
+    xs, ys = line_of(ax, "U-LDA: 30.00 dB at T")
     assert xs == [1, 8, 30]
-    assert ys == pytest.approx([30, 23, np.nan], nan_ok=True)
+    assert ys == pytest.approx([0, -7, np.nan], nan_ok=True)
+    assert ax.get_ylabel() == "mean PSNR less that at T (dB)"
     assert ax.get_title() == "hip, 2 slices\n2 slices of 2 subjects"
 
 
 def test_quality_against_its_cost(results: Results) -> None:
-    parameters, minutes = drawn(results, "efficiency", "efficiency-hip")
+    parameters, minutes, milliseconds = drawn(results, "efficiency", "efficiency-hip")
     training = results.cells["train-dncn"]
     adaptations = [results.cells[f"adapt-dncn-hip-2-{draw}"] for draw in (0, 1)]
     psnr = float(np.mean([cell["results"]["hip"]["psnr"] for cell in adaptations]))
     assert np.ravel(line_of(parameters, "DnCn")).tolist() == pytest.approx([training["n_parameters"], psnr])
     seconds = cost_of(training) + sum(cost_of(cell) for cell in adaptations) / 2
     assert np.ravel(line_of(minutes, "DnCn")).tolist() == pytest.approx([seconds / 60, psnr])
+    per_slice = sum(cell["results"]["hip"]["seconds_per_slice"] for cell in adaptations) / 2
+    assert np.ravel(line_of(milliseconds, "DnCn")).tolist() == pytest.approx([1000 * per_slice, psnr])
+
+
+def test_parameters_are_those_that_reconstruct_the_target(results: Results, done: Runner) -> None:
+    """The model of the adaptation has another adapter, that of the source, which takes no part."""
+    model = load_method(done.folder / "models" / "ulda")
+    ax, *_ = drawn(results, "efficiency", "efficiency-hip")
+    source = sum(p.numel() for name, p in model.named_parameters() if "knee" in name)
+    whole = results.cells["adapt-ulda-hip-2-0"]["n_parameters"]
+    assert line_of(ax, "U-LDA")[0] == [whole - source]
+
+
+def test_many_orders_of_parameters_have_ticks() -> None:
+    with styled():
+        ax = new_figure(3, 3, "").subplots()
+        ax.plot([14262, 7756097], [1, 1])
+        log_axis(ax, "x", [14262, 7756097])
+        shown = [t.get_text() for t in ax.get_xticklabels() if 14262 <= t.get_position()[0] <= 7756097]
+    assert shown == ["30 k", "100 k", "300 k", "1 M", "3 M"]
 
 
 def test_similarity_by_phases(made_up: Runner) -> None:
@@ -409,7 +504,7 @@ def test_pictures_have_the_same_bytes(results: Results, tmp_path: Path) -> None:
     first, second = (draw_figures(results, tmp_path / name, ["reconstructions"]).files for name in ("a", "b"))
     assert [path.name for path in first] == ["reconstructions-hip-2.svg"]
     assert first[0].read_bytes() == second[0].read_bytes()
-    assert len(re.findall(rb"data:image/png;base64", first[0].read_bytes())) > 3 * len(example_indices(3))
+    assert len(re.findall(rb"data:image/png;base64", first[0].read_bytes())) > 3 * len(example_indices(["a"] * 3))
 
 
 def test_without_matplotlib(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +541,7 @@ def test_the_zoom_shows_detail_and_hides_none() -> None:
     image[0:8:2, 0:8:2] = 1
     image[20:26:2, 36:42:2] = 1
     row, column, side = window = zoom_window(image)
-    assert side == 10
+    assert side == 8
     assert (row, column) == pytest.approx((18, 34), abs=3)
     # the lower right corner hides a part of the window; of the others it is the signal that counts
     assert inset_corner(image, window) == 2

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import promises
 from benchmarks.promises import BAD_BETA, FIXED, NORMAL, SHRINKAGE, TOLERANCES
 from scripts.marked import between
+from ulda.experiments.figures.style import COLOURS
 
 PROPOSALS = pytest.mark.parametrize("bad", [{}, {"beta": BAD_BETA}], ids=["usual", "bad proposals"])
 
@@ -80,3 +81,9 @@ def test_the_page_shows_the_stored_results() -> None:
     found = json.loads((promises.ROOT / "benchmarks" / "results" / "promises.json").read_text())
     page = (promises.ROOT / "docs" / "theory.md").read_text()
     assert between(page, promises.BEGIN, promises.END) == promises.table(found)
+
+
+def test_the_figure_has_the_style_of_all_figures() -> None:
+    drawn = (promises.ROOT / "docs" / "figures" / "promises.svg").read_text(encoding="utf-8").upper()
+    assert COLOURS[0] in drawn
+    assert "#1F77B4" not in drawn, "the first colour of matplotlib"

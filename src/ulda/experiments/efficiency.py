@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ulda.experiments.cells import cost_of
+from ulda.experiments.cells import Cell, cost_of
 from ulda.experiments.definition import Experiment
+from ulda.experiments.recipes import shared_parameters
 from ulda.experiments.running import variant_titles
 
 
@@ -25,15 +27,16 @@ def rows_of_efficiency(
 
     Returns
     -------
-        The rows, with the header. Training is the time of all its steps, those of networks that only help among them,
-        on the processor where the cell knows it; the time per slice is the mean over the tested domains and cells;
-        memory is the largest of any process, with all that the process had loaded.
+        The rows, with the header. Parameters are those that reconstruct a target, or a source where there was no
+        adaptation; many target slices may have more of them than few. Training is the time of all its steps, those of
+        networks that only help among them, on the processor where the cell knows it; the time per slice is the mean
+        over the tested domains and cells; memory is the largest of any process, with all that the process had loaded.
     """
     titles = variant_titles(experiment)
     rows = [
         [
             "method",
-            "parameters",
+            "parameters for a domain",
             "adapted parameters",
             "training (s)",
             *(f"adaptation, {size} slices (s)" for size in sizes),
@@ -47,13 +50,14 @@ def rows_of_efficiency(
         adapted = [[entry for entry in own if _is_adaptation(entry, size)] for size in sizes]
         # an adaptation knows what it adapted; a training knows it only of its day
         counted = [entry for entries in adapted for entry in entries if "n_adapted" in entry] or trained
+        reconstructing = [entry for entries in adapted for entry in entries] or trained
         tests = [result["seconds_per_slice"] for entry in own for result in entry["results"].values()]
         memory = [entry["peak_memory_mb"] for entry in own if entry.get("peak_memory_mb") is not None]
         rows.append(
             [
                 titles[variant.name],
-                str(trained[0]["n_parameters"]) if trained else "",
-                " or ".join(str(n) for n in sorted({entry["n_adapted"] for entry in counted})),
+                _listed(parameters_of_domain(experiment, cells, entry) for entry in reconstructing),
+                _listed(entry["n_adapted"] for entry in counted),
                 _mean_seconds(trained, 1),
                 *(_mean_seconds(entries, 1) for entries in adapted),
                 f"{sum(tests) / len(tests):.4f}" if tests else "",
@@ -61,6 +65,25 @@ def rows_of_efficiency(
             ]
         )
     return rows
+
+
+def parameters_of_domain(experiment: Experiment, cells: dict[str, dict[str, Any]], entry: dict[str, Any]) -> int | None:
+    """Return how many parameters reconstruct a domain in a cell: those that serve every domain, and its own.
+
+    A model keeps those of its other domains beside them. An adaptation has added those of its target to those of the
+    training; the sources have as many each. None where the training of an adaptation is not among the cells.
+    """
+    cell = Cell(**entry["cell"])
+    shared = shared_parameters(experiment.variant(cell.method))
+    if cell.kind == "train":
+        return shared + (int(entry["n_parameters"]) - shared) // len(experiment.sources)
+    if cell.needs not in cells:
+        return None
+    return shared + int(entry["n_parameters"]) - int(cells[cell.needs]["n_parameters"])
+
+
+def _listed(numbers: Iterable[int | None]) -> str:
+    return " or ".join(str(n) for n in sorted({n for n in numbers if n is not None}))
 
 
 def _is_adaptation(entry: dict[str, Any], size: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ulda.physics import Mask
 from ulda.solvers import Trace
 from ulda.solvers.trace import BRANCHES
 from ulda.training import ULDA
+from ulda.training.slices import choose_slices
 
 N_EXAMPLES = 3
 TRACED_MULTIPLE = 8
@@ -54,16 +56,32 @@ class Examples:
     trace: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
 
-def example_indices(n_slices: int, n_examples: int = N_EXAMPLES) -> list[int]:
-    """Return which slices are kept: spread evenly, each in the middle of its part.
+def example_indices(subjects: Sequence[str], n_examples: int = N_EXAMPLES) -> list[int]:
+    """Return which slices are kept: of as many subjects as possible, spread evenly, and in each of them, too.
+
+    Parameters
+    ----------
+    subjects
+        The subject of each slice.
+    n_examples
+        How many are kept, where there are so many.
 
     Examples
     --------
-    >>> example_indices(30), example_indices(2)
-    ([5, 15, 25], [0, 1])
+    >>> example_indices(["a", "b", "c", "d", "e"] * 3), example_indices(["a"] * 30), example_indices(["a"] * 9 + ["b"])
+    ([5, 7, 9], [5, 15, 25], [2, 6, 9])
     """
-    n = min(n_slices, n_examples)
-    return [(2 * i + 1) * n_slices // (2 * n) for i in range(n)]
+    names = list(dict.fromkeys(subjects))
+    shown = [names[k] for k in _spread(len(names), min(n_examples, len(names)))]
+    places = {name: [i for i, subject in enumerate(subjects) if subject == name] for name in shown}
+    pool = [subject for subject in subjects if subject in places]
+    counts = Counter(pool[i] for i in choose_slices(pool, min(n_examples, len(pool))))
+    return sorted(places[name][k] for name, n in counts.items() for k in _spread(len(places[name]), n))
+
+
+def _spread(length: int, n: int) -> list[int]:
+    """Return n places in a list of a length, each in the middle of its part: the ends of a volume show little."""
+    return [(2 * i + 1) * length // (2 * n) for i in range(n)]
 
 
 def take_examples(comparison: Comparison, method: Method, domain: str, test: Domain, mask: Mask) -> Examples:
@@ -76,7 +94,7 @@ def take_examples(comparison: Comparison, method: Method, domain: str, test: Dom
     method, domain, test, mask
         What was tested, on what.
     """
-    indices = example_indices(len(test))
+    indices = example_indices(test.subjects)
     (images,) = comparison.reconstructions.values()
     phases, trace = 0, dict[str, NDArray[np.float64]]()
     if isinstance(method, ULDA):

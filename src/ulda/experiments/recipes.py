@@ -148,6 +148,11 @@ def _training_of(variant: Variant) -> Cell:
     return Cell("train", variant.trained_as or variant.name)
 
 
+def shared_parameters(variant: Variant) -> int:
+    """Return how many parameters of a method serve every domain: those that it has without any."""
+    return _built(variant.method, (), json.dumps(variant.sizes)).n_parameters
+
+
 @cache
 def code_fingerprint() -> str:
     """Return a fingerprint of the package's own source, as a version number is the same for a long time."""

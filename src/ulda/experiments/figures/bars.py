@@ -1,9 +1,10 @@
-"""Bars of the quality on each target by the number of target slices, with intervals."""
+"""Bars of the quality on each target by the number of target slices, and paired differences, with intervals."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.cells import UNADAPTED_SIZE
 from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import Look, add_legend, literal, new_figure, panels
-from ulda.experiments.tables import Entry
+from ulda.experiments.tables import Entry, difference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +21,39 @@ if TYPE_CHECKING:
 METRICS = {"psnr": ("PSNR (dB)", 1.0), "ssim": ("SSIM", 0.05)}
 """The label of an axis, and the steps in which it may begin."""
 
+NEAR = 1.0
+"""Differences of so many dB are drawn; larger ones, which the bars show, are written."""
+
 _GAP = 1.0  # between groups, in bars
 _WIDTH = 0.9  # of a bar
 _ROOM = 0.15  # of the range, below the lowest end of an interval
 
-Group = tuple[str, dict[str, Entry | None]]
-"""What stands below a group, and the scores in it by method; None where there are none."""
+
+@dataclass(frozen=True)
+class Group:
+    """Bars side by side.
+
+    Attributes
+    ----------
+    words
+        What stands below them.
+    left
+        The place of the first one.
+    entries
+        The scores by method; None where there are none.
+    differences
+        By how much the PSNR of the others exceeds that of the method compared with; None where that is not known.
+    """
+
+    words: str
+    left: float
+    entries: dict[str, Entry | None]
+    differences: dict[str, PairedDifference | None]
+
+    @property
+    def places(self) -> dict[str, float]:
+        """The place of each method."""
+        return {name: self.left + i for i, name in enumerate(self.entries)}
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -52,56 +80,62 @@ def _groups(results: Results, target: str) -> list[Group]:
         ("no training", classical, UNADAPTED_SIZE),
         *((results.size_words(target, size), learned, size) for size in results.all_sizes),
     ]
-    found = [(words, {name: results.entry(name, target, size) for name in names}) for words, names, size in listed]
-    return [(words, by_method) for words, by_method in found if any(by_method.values())]
+    groups: list[Group] = []
+    left, reference = 0.0, results.experiment.reference
+    for words, names, size in listed:
+        entries = {name: results.entry(name, target, size) for name in names}
+        if any(entries.values()):
+            differences = {
+                name: difference(results.entries, (name, target, size), (reference, target, size))
+                for name in names
+                if results.is_learned(name) and name != reference
+            }
+            groups.append(Group(words, left, entries, differences))
+            left += len(names) + _GAP
+    return groups
 
 
 def _figure(results: Results, target: str, groups: list[Group]) -> Figure:
-    entries = [entry for _, by_method in groups for entry in by_method.values() if entry is not None]
-    width = 1.2 + 0.17 * (sum(len(by_method) for _, by_method in groups) + _GAP * len(groups))
-    found = {
-        metric: [{name: _interval(entry, metric) for name, entry in by_method.items()} for _, by_method in groups]
-        for metric in METRICS
-    }
-    explained = interval_words(one for listed in found["psnr"] for one in listed.values() if one is not None)
+    entries = [entry for group in groups for entry in group.entries.values() if entry is not None]
+    width = 1.2 + 0.17 * (sum(len(group.entries) for group in groups) + _GAP * len(groups))
+    subjects_are = results.subjects_are(target)
+    explained = interval_words((_interval(entry, "psnr") for entry in entries), subjects_are)
     figure = new_figure(
         max(5.0, width),
-        4.6,
-        f"{results.experiment.title}: {target} by the number of target slices",
-        f"{basis_words(entries)}\nbar: mean; line: {explained}",
+        6.2,
+        f"{results.experiment.title}: {target}",
+        f"{basis_words(entries, subjects_are)}\nmean and {explained}",
     )
-    axes = [row[0] for row in panels(figure, len(METRICS), 1, sharex=True)]
+    *axes, lowest = (row[0] for row in panels(figure, len(METRICS) + 1, 1, sharex=True))
     for ax, metric in zip(axes, METRICS, strict=True):
         label, step = METRICS[metric]
-        start = _start([one for listed in found[metric] for one in listed.values() if one is not None], step)
-        middles = _bars(ax, results, found[metric], start)
-        ax.set_xticks(middles, [words for words, _ in groups])
-        ax.tick_params(axis="x", length=0)
+        start = _start([_interval(entry, metric) for entry in entries], step)
+        _bars(ax, results, groups, metric, start)
         ax.set_ylim(bottom=start)
         ax.set_ylabel(f"{label}, axis from {start:g}")
+    _differences(lowest, results, groups)
+    for ax in (*axes, lowest):
+        ax.set_xticks([group.left + (len(group.entries) - 1) / 2 for group in groups], [g.words for g in groups])
+        ax.tick_params(axis="x", length=0)
         ax.grid(axis="x", visible=False)
         ax.margins(x=0.01)
     add_legend(figure, axes)
     return figure
 
 
-def _interval(entry: Entry | None, metric: str) -> PairedDifference | None:
-    return None if entry is None else interval(getattr(entry, metric).mean(0), entry.subjects)
+def _interval(entry: Entry, metric: str) -> PairedDifference:
+    return interval(getattr(entry, metric).mean(0), entry.subjects)
 
 
-def _bars(ax: Axes, results: Results, groups: list[dict[str, PairedDifference | None]], start: float) -> list[float]:
-    """Draw the bars of one metric and return the middles of their groups; a place without a result says so."""
-    left, middles = 0.0, []
+def _bars(ax: Axes, results: Results, groups: list[Group], metric: str, start: float) -> None:
+    """Draw the bars of one metric; a place without a result says so."""
     for group in groups:
-        for name, one in group.items():
-            if one is None:
-                ax.text(left, start, " no result", rotation=90, ha="center", va="bottom", fontsize=6, color="#666666")
+        for name, entry in group.entries.items():
+            if entry is None:
+                _write(ax, group.places[name], start, "no result")
             else:
-                _bar(ax, left, one, literal(results.titles[name]), results.looks[name])
-            left += 1
-        middles.append(left - (len(group) + 1) / 2)
-        left += _GAP
-    return middles
+                one = _interval(entry, metric)
+                _bar(ax, group.places[name], one, literal(results.titles[name]), results.looks[name])
 
 
 def _bar(ax: Axes, left: float, one: PairedDifference, label: str, look: Look) -> None:
@@ -112,6 +146,31 @@ def _bar(ax: Axes, left: float, one: PairedDifference, label: str, look: Look) -
         # white below black is seen on every colour
         ax.vlines(left, one.low, one.high, color="white", linewidth=3.0, zorder=3)
         ax.vlines(left, one.low, one.high, color="black", linewidth=1.2, zorder=4)
+
+
+def _differences(ax: Axes, results: Results, groups: list[Group]) -> None:
+    """Draw how far the others are from the method compared with, each below its bar."""
+    reference = results.experiment.reference
+    ax.axhline(0, color=results.looks[reference].colour)
+    for group in groups:
+        for name, one in group.differences.items():
+            left = group.places[name]
+            if one is None:
+                _write(ax, left, -NEAR, "no result")
+            elif one.mean < -NEAR:
+                _write(ax, left, -NEAR, f"← {one.mean:.2f}")
+            elif one.mean > NEAR:
+                _write(ax, left, NEAR, f"{one.mean:.2f} →", end="top")
+            else:
+                ax.plot(left, one.mean, zorder=4, clip_on=False, **results.looks[name].points())
+                ax.vlines(left, one.low, one.high, color=results.looks[name].colour, linewidth=1.2, zorder=3)
+    ax.set_ylim(-NEAR, NEAR)
+    ax.set_ylabel(f"PSNR less that of\n{literal(results.titles[reference])}, by slice (dB)")
+
+
+def _write(ax: Axes, left: float, height: float, text: str, end: Literal["bottom", "top"] = "bottom") -> None:
+    """Write upwards in the place of a bar; an end of the text is at a height."""
+    ax.text(left, height, f" {text} ", rotation=90, ha="center", va=end, fontsize=6, color="#444444")
 
 
 def _start(found: list[PairedDifference], step: float) -> float:

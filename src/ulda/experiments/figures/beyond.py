@@ -1,4 +1,4 @@
-"""PSNR where the solver goes on far beyond the iterations it was trained with."""
+"""How PSNR changes where the solver goes on far beyond the iterations it was trained with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ulda.experiments.cells import Cell
 from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
-from ulda.experiments.figures.style import add_legend, literal, new_figure, panels
+from ulda.experiments.figures.style import literal, new_figure, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,9 +24,9 @@ def draw(results: Results) -> dict[str, Figure]:
         raise NothingToDrawError("no cell has measured the quality beyond T iterations")
     figure = new_figure(
         max(5.0, 0.8 + 2.3 * len(shown)),
-        3.5,
-        f"{results.experiment.title}: beyond T, the number of iterations of the training",
-        "means over test slices; a gap: not finite",
+        3.9,
+        results.experiment.title,
+        "beyond T, the number of iterations of the training",
     )
     (axes,) = panels(figure, 1, len(shown), sharey=True)
     for ax, (title, domain, by_method) in zip(axes, shown, strict=True):
@@ -34,13 +34,15 @@ def draw(results: Results) -> dict[str, Figure]:
         for method, draws in by_method.items():
             xs, ys = curve(draws)
             multiples |= set(xs)
-            ax.plot(xs, ys, label=literal(results.titles[method]), **results.looks[method].line())
+            at_T = ys[xs.index(1)]
+            label = f"{results.titles[method]}: {at_T:.2f} dB at T"
+            ax.plot(xs, np.array(ys) - at_T, label=literal(label), **results.looks[method].line())
         ax.set_xscale("log")
         ax.set_xticks(sorted(multiples), [f"{x:g} T" for x in sorted(multiples)])
         ax.minorticks_off()
         ax.set(title=literal(f"{title}\n{measured_words(results, domain)}"), xlabel="iterations")
-    axes[0].set_ylabel("PSNR (dB)")
-    add_legend(figure, axes)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    axes[0].set_ylabel("mean PSNR less that at T (dB)")
     return {"beyond": figure}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ulda.evaluation.paired import counted
 from ulda.experiments.examples import Examples
-from ulda.experiments.figures.results import NothingToDrawError, Results
+from ulda.experiments.figures.results import NothingToDrawError, Results, subject_words
 from ulda.experiments.figures.style import COLOURS, DASHES, add_legend, literal, log_axis, new_figure, panels
 from ulda.solvers.trace import LINE_SEARCH
 
@@ -44,17 +44,18 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
         7.0,
         3.5,
         f"{title} along its iterations: {target}, {results.size_words(target, size)}",
-        f"{counted(len(examples.indices), 'example slice')} of {counted(n_subjects, 'subject')}; "
-        f"iteration 0 is zero-filling, the dotted line T = {examples.phases}\n"
-        f"φ: objective with smoothing ε, N = {n_pixels} pixels; the acceptance test lets no step raise φ + N ε / 2\n"
-        + ("" if searched is None else "ticks above the gradients: the line search stepped, the proposal was refused"),
+        f"{counted(len(examples.indices), 'example slice')} of "
+        f"{subject_words([n_subjects], results.subjects_are(target))}; "
+        f"iteration 0: zero-filling; dotted line: T = {examples.phases}\n"
+        f"objective φ with smoothing ε on N = {n_pixels} pixels: no step may raise φ + N ε / 2\n"
+        + ("" if searched is None else "ticks above the gradients: the line search stepped"),
     )
     ((left, right),) = panels(figure, 1, 2)
     # phi alone jumps where its smoothing changes
     bounded = examples.trace["phi"] + n_pixels * examples.trace["eps"] / 2
     for number, index in enumerate(examples.indices):
         look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
-        label = literal(f"slice {index}, subject {subjects[index]}")
+        label = literal(f"slice {index} of {subjects[index]}")
         iterations = np.arange(len(bounded))
         left.plot(iterations, bounded[:, number], label=label, **look)
         right.plot(iterations, examples.trace["grad_norm"][:, number], label=label, **look)

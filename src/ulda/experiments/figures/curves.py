@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ulda.errors import UldaError
 from ulda.evaluation.histories import History, validation_curves
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 LOG = "log.csv"
 _LETTERS = 36  # in a line above a panel
+_BAND = 0.2  # the opacity of the range of the draws
 Panel = tuple[str, list[tuple[str, History]]]
 """What a panel shows, and the curves in it by method; one method has one per draw."""
 
@@ -96,11 +101,14 @@ def _figure(results: Results, what: str, rows: list[list[Panel]], expected: list
             ax.set_axis_off()
         for ax, (title, curves) in zip(row, shown, strict=False):
             domain = title.partition(",")[0]
-            for name, history in curves:
-                steps, values = history[domain]
-                ax.plot(steps, values, label=literal(results.titles[name]), **results.looks[name].line())
-            here = {name for name, _ in curves}
-            absent = [name for name in expected if name in drawn - here]
+            here = {name: [log[domain] for other, log in curves if other == name] for name, _ in curves}
+            for name, draws in here.items():
+                look = results.looks[name]
+                steps, values = over_draws(draws)
+                ax.plot(steps, values.mean(0), label=literal(results.titles[name]), **look.line())
+                if len(draws) > 1:
+                    ax.fill_between(steps, values.min(0), values.max(0), color=look.colour, alpha=_BAND, linewidth=0)
+            absent = [name for name in expected if name in drawn and name not in here]
             lines = [title, *textwrap.wrap(f"no log of {results.named(absent)}" if absent else "", _LETTERS)]
             ax.set(title=literal("\n".join(lines)), xlabel="gradient step")
         row[0].set_ylabel("validation PSNR (dB)")
@@ -108,11 +116,25 @@ def _figure(results: Results, what: str, rows: list[list[Panel]], expected: list
     return figure
 
 
+def over_draws(curves: Sequence[tuple[list[float], list[float]]]) -> tuple[list[float], NDArray[np.float64]]:
+    """Return the steps at which all draws of a method were validated, and the values there ``(draws, steps)``.
+
+    Examples
+    --------
+    >>> steps, values = over_draws([([0, 2, 4], [20.0, 22.0, 24.0]), ([0, 4], [20.0, 25.0])])
+    >>> steps, values.tolist()
+    ([0, 4], [[20.0, 24.0], [20.0, 25.0]])
+    """
+    found = [dict(zip(*curve, strict=True)) for curve in curves]
+    shared = sorted(set.intersection(*(set(one) for one in found)))
+    return shared, np.array([[one[step] for step in shared] for one in found])
+
+
 def _basis(results: Results, rows: list[list[Panel]]) -> str:
     """Say how many slices a validation has; the number of subjects is not in the logs."""
     n_slices = max((int(r["scale"]["validation_slices"]) for r in results.cells.values()), default=0)
     shown = [curves for row in rows for _, curves in row]
     most = max(sum(name == other for other, _ in curves) for curves in shown for name, _ in curves)
-    return f"mean of at most {counted(n_slices, 'validation slice')}, of other subjects than those trained on" + (
-        f"; {most} draws, a line each" if most > 1 else ""
-    )
+    drawn = f"\nline: mean over up to {most} draws of the target slices; band: from the least to the most"
+    basis = f"at most {counted(n_slices, 'validation slice')}, of other subjects than those trained on"
+    return basis + (drawn if most > 1 else "")

@@ -1,4 +1,4 @@
-"""Quality against the number of parameters and against the time of training."""
+"""Quality against the number of parameters, the time of training and the time of a reconstruction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cost_of
+from ulda.experiments.efficiency import parameters_of_domain
 from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import add_legend, literal, log_axis, new_figure, panels
 
@@ -28,15 +29,26 @@ class Point:
     quality
         The mean PSNR and its interval.
     n_parameters
-        How many parameters it has.
+        How many parameters reconstruct the target.
     minutes
         The time of its training and its adaptation, the mean over the draws.
+    milliseconds
+        The time per slice, the mean over the draws.
     """
 
     method: str
     quality: PairedDifference
     n_parameters: int
     minutes: float
+    milliseconds: float
+
+
+COSTS = {
+    "n_parameters": "parameters for the target",
+    "minutes": "training and adaptation (min)",
+    "milliseconds": "time per slice (ms)",
+}
+"""The columns of a figure: an attribute of its points, and the label of the axis."""
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -63,22 +75,27 @@ def points(results: Results, target: str, size: int) -> list[Point]:
         entry = results.entries[(method, target, size)]
         seconds = cost_of(training) + np.mean([cost_of(cell) for cell in adaptations])
         quality = interval(entry.psnr.mean(0), entry.subjects)
-        found.append(Point(method, quality, int(training["n_parameters"]), float(seconds) / 60))
+        n_parameters = parameters_of_domain(results.experiment, results.cells, adaptations[0])
+        per_slice = np.mean([cell["results"][target]["seconds_per_slice"] for cell in adaptations])
+        assert n_parameters is not None
+        found.append(Point(method, quality, n_parameters, float(seconds) / 60, 1000 * float(per_slice)))
     return found
 
 
 def _figure(results: Results, target: str, rows: dict[int, list[Point]]) -> Figure:
     everything = [point for found in rows.values() for point in found]
     entries = [results.entries[(point.method, target, size)] for size, found in rows.items() for point in found]
+    subjects_are = results.subjects_are(target)
     figure = new_figure(
-        7.0,
+        9.0,
         1.5 + 1.9 * len(rows),
         f"{results.experiment.title}: {target}, what the quality costs",
-        f"{basis_words(entries)}\npoint: mean; line: {interval_words(point.quality for point in everything)}",
+        f"{basis_words(entries, subjects_are)}\n"
+        f"mean and {interval_words((point.quality for point in everything), subjects_are)}",
     )
-    grid = panels(figure, len(rows), 2, sharex="col", sharey="row")
+    grid = panels(figure, len(rows), len(COSTS), sharex="col", sharey="row")
     for row, (size, found) in zip(grid, rows.items(), strict=True):
-        for ax, cost in zip(row, ("n_parameters", "minutes"), strict=True):
+        for ax, cost in zip(row, COSTS, strict=True):
             for point in found:
                 at = getattr(point, cost)
                 ax.plot(
@@ -98,7 +115,7 @@ def _figure(results: Results, target: str, rows: dict[int, list[Point]]) -> Figu
                     )
             log_axis(ax, "x", [getattr(point, cost) for point in everything])
         row[0].set_ylabel(f"{results.size_words(target, size)}: PSNR (dB)")
-    grid[-1][0].set_xlabel("parameters after the training")
-    grid[-1][1].set_xlabel("time of training and adaptation (min)")
+    for ax, label in zip(grid[-1], COSTS.values(), strict=True):
+        ax.set_xlabel(label)
     add_legend(figure, [ax for row in grid for ax in row])
     return figure

@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 
 from ulda.evaluation.paired import counted
 from ulda.experiments.examples import Examples
-from ulda.experiments.figures.results import NothingToDrawError, Results
+from ulda.experiments.figures.results import NothingToDrawError, Results, subject_words
 from ulda.experiments.figures.style import ERROR_MAP, HIGHLIGHT, literal, new_figure, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PERCENTILE = 99.5
-"""The error scale ends there, for the method with the largest errors; single pixels would make all others dark."""
+PERCENTILE = 99.0
+"""The error scale ends there, for the learned method with the largest errors: single pixels, and the methods without
+training, would make all others dark."""
 
 WHITE = 99.0
 """The percentile of a reference that is shown white: a little bright fat would leave all else nearly black."""
 
 _CENTRE = 0.25  # of a side, at each end, is left out when the zoom is chosen: the border, and fat of the chest wall
-_ZOOM = 4  # the part of a side that is magnified is one in so many
-_INSET = 0.4  # and is shown on this part of a side
+_ZOOM = 6  # the part of a side that is magnified is one in so many
+_INSET = 1 / 3  # and is shown on this part of a side
 _TILE = 1.05  # inches
 
 Image = NDArray[np.float32]
@@ -107,15 +108,15 @@ def _shown(results: Results, target: str, size: int) -> dict[str, Shown]:
     return found
 
 
-def error_scale(shown: list[Shown]) -> float:
-    """Return the end of the error scale of a figure."""
-    ends = [float(np.percentile(np.abs(one.examples.images - one.examples.reference), PERCENTILE)) for one in shown]
-    return max(ends) or 1.0
+def error_scale(learned: list[Examples]) -> float:
+    """Return the end of the error scale of a figure with some learned methods."""
+    return max(float(np.percentile(np.abs(one.images - one.reference), PERCENTILE)) for one in learned) or 1.0
 
 
 def _figure(results: Results, target: str, size: int, by_name: dict[str, Shown], subjects: list[str]) -> Figure:
     shown = list(by_name.values())
-    examples, end = shown[0].examples, error_scale(shown)
+    examples = shown[0].examples
+    end = error_scale([one.examples for name, one in by_name.items() if results.is_learned(name)])
     n_examples = len(examples.indices)
     n_subjects = len({subjects[i] for i in examples.indices})
     # a variant that is not taken to the targets is not missed
@@ -124,10 +125,9 @@ def _figure(results: Results, target: str, size: int, by_name: dict[str, Shown],
         max(5.0, _TILE * 2 * n_examples + 0.7),
         (_TILE + 0.15) * (len(shown) + 1) + 1.4,
         f"{results.experiment.title}: {target}, {results.size_words(target, size)}",
-        f"{counted(n_examples, 'example')} of {counted(n_subjects, 'subject')}, PSNR of the slice; right of each: "
-        f"absolute errors, all from 0 to {end:.3g}\n"
-        f"white: the {WHITE:g}th percentile of the reference, for all images of a column; box: where the central half "
-        "of the reference has most detail\n" + (f"no examples of {results.named(absent)}" if absent else ""),
+        f"{counted(n_examples, 'example')} of {subject_words([n_subjects], results.subjects_are(target))}; "
+        "right of each: absolute errors, all on one scale\n"
+        + (f"no examples of {results.named(absent)}" if absent else ""),
         pad=0.02,
     )
     grid = panels(figure, len(shown) + 1, 2 * n_examples)
@@ -136,7 +136,8 @@ def _figure(results: Results, target: str, size: int, by_name: dict[str, Shown],
         view = View.of(examples.reference[number])
         column = [row[2 * number : 2 * number + 2] for row in grid]
         _show(column[0][0], examples.reference[number], view)
-        _note(column[0][1], f"slice {index}\nsubject\n{subjects[index]}\n\nwhite: {view.white:.2g}\nof the peak")
+        white = f"white from the\n{WHITE:g}th percentile:\n{view.white:.2g} of the peak"
+        _note(column[0][1], f"slice {index} of\n{subjects[index]}\n\n{white}")
         for (left, right), one in zip(column[1:], shown, strict=True):
             image = one.examples.images[number]
             _show(left, image, view)
@@ -150,7 +151,10 @@ def _figure(results: Results, target: str, size: int, by_name: dict[str, Shown],
         everything = [ax for row in grid for ax in row]
         place: dict[str, Any] = {"location": "bottom", "shrink": 0.6, "aspect": 40, "pad": 0.01}
         bar = figure.colorbar(mappable, ax=everything, extend="max", **place)
-        bar.set_label("absolute error; the reference has peak 1")
+        bar.set_label(
+            f"absolute error, the reference has peak 1; saturated from {end:.3g} on,\n"
+            f"the {PERCENTILE:g}th percentile of the learned method with the largest errors"
+        )
     return figure
 
 

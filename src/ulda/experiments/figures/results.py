@@ -11,13 +11,16 @@ from typing import Any
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, counted, counted_span, paired_difference
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell
-from ulda.experiments.definition import Experiment
+from ulda.experiments.definition import DomainEntry, Experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.figures.style import Look, looks_of
 from ulda.experiments.measures import MEASURED_SLICES
 from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import SOURCE, Entry, Key, collect
 from ulda.training.slices import choose_slices
+
+SUBJECTS: str = DomainEntry.model_fields["subjects_are"].default
+"""What counts as a subject where the definition does not say."""
 
 
 class NothingToDrawError(UldaError):
@@ -80,6 +83,10 @@ class Results:
         """Tell whether a method has something to train."""
         return self.experiment.variant(method).is_learned
 
+    def subjects_are(self, domain: str) -> str:
+        """Return what counts as a subject in the data of a domain, in words."""
+        return self.experiment.domain(domain).subjects_are
+
     def entry(self, method: str, domain: str, size: int) -> Entry | None:
         """Return the scores of a method on a target; a classical one has the same with every number of slices."""
         return self.entries.get((method, domain, size if self.is_learned(method) else SOURCE))
@@ -115,42 +122,56 @@ def interval(values: Sequence[float] | Any, subjects: Sequence[str]) -> PairedDi
     return paired_difference(values, [0.0] * len(values), subjects)
 
 
-def interval_words(found: Iterable[PairedDifference]) -> str:
+def interval_words(found: Iterable[PairedDifference], subjects_are: str = SUBJECTS) -> str:
     """Say what the intervals of a figure are."""
     listed = list(found)
     parts = []
-    for unit, words in (
-        ("subjects", "bootstrap interval by subject"),
-        ("slices", "bootstrap interval over the slices of the only subject"),
-    ):
+    for unit, words in (("subjects", subjects_are), ("slices", "the slices of the only subject")):
         of_unit = [one for one in listed if one.resampled == unit]
         if of_unit:
-            parts.append(f"{100 * of_unit[0].confidence:g} % {words}")
+            parts.append(f"{100 * of_unit[0].confidence:g} % bootstrap interval, resampling {words}")
     return " or ".join(parts) or "without interval: a single slice"
 
 
-def basis_words(entries: Iterable[Entry]) -> str:
+def basis_words(entries: Iterable[Entry], subjects_are: str = SUBJECTS) -> str:
     """Say on how many slices, subjects and draws some scores rest.
 
     Examples
     --------
     >>> import numpy as np
-    >>> basis_words([Entry(np.ones((2, 3)), np.ones((2, 3)), ("a", "a", "b"), (0, 1))])
+    >>> entry = Entry(np.ones((2, 3)), np.ones((2, 3)), ("a", "a", "b"), (0, 1))
+    >>> basis_words([entry])
     '3 test slices of 2 subjects, up to 2 draws of the target slices'
+    >>> basis_words([entry], "slice positions of one volunteer")
+    '3 test slices of 2 slice positions of one volunteer, up to 2 draws of the target slices'
     """
     listed = list(entries)
     slices = counted_span([len(entry.subjects) for entry in listed], "test slice")
-    subjects = counted_span([len(set(entry.subjects)) for entry in listed], "subject")
+    subjects = subject_words([len(set(entry.subjects)) for entry in listed], subjects_are)
     draws = max(entry.draws for entry in listed)
     drawn = "1 draw" if draws == 1 else f"up to {draws} draws"
     return f"{slices} of {subjects}, {drawn} of the target slices"
+
+
+def subject_words(numbers: Sequence[int], subjects_are: str = SUBJECTS) -> str:
+    """Say how many subjects there are, in the words of their domain, from the fewest to the most.
+
+    Examples
+    --------
+    >>> subject_words([1]), subject_words([2, 9], "slice positions of one volunteer")
+    ('1 subject', '2 to 9 slice positions of one volunteer')
+    """
+    if subjects_are == SUBJECTS:
+        return counted_span(numbers, "subject")
+    return " to ".join(str(n) for n in sorted({min(numbers), max(numbers)})) + f" {subjects_are}"
 
 
 def measured_words(results: Results, domain: str) -> str:
     """Say on how many slices and subjects of a domain a cell measures what is dearer than the scores."""
     subjects = next(r["results"][domain]["subjects"] for r in results.cells.values() if domain in r["results"])
     chosen = choose_slices(subjects, min(MEASURED_SLICES, len(subjects)))
-    return f"{counted(len(chosen), 'slice')} of {counted(len({subjects[i] for i in chosen}), 'subject')}"
+    of = subject_words([len({subjects[i] for i in chosen})], results.subjects_are(domain))
+    return f"{counted(len(chosen), 'slice')} of {of}"
 
 
 def size_words(size: int, learned: int | None = None) -> str:

@@ -32,7 +32,9 @@ GREYS = ("#BBBBBB", "#EEEEEE", "#999999")
 _LETTERS_PER_INCH = 15.0  # of the title, on average, so that its lines are not wider than the figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d", "8")
-HATCHES = ("", "////", "\\\\\\\\", "xxx", "...", "----", "oo", "+++", "OO", "**", "||||", "//.", "\\\\.", "--.")
+HATCHES = ("", "////", "\\\\\\\\", "xxx", "+++", "----", "||||", "xxxxxx", "//", "\\\\", "--", "||", "//--", "\\\\||")
+"""Of lines: dots, circles and stars would make a file several times as large."""
+
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.5)),
@@ -140,7 +142,7 @@ def new_figure(width: float, height: float, title: str, subtitle: str = "", *, p
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad, wspace=0, hspace=0))
-    lines = [line for text in (title, subtitle) for line in text.splitlines()]
+    lines = [line[:1].upper() + line[1:] for text in (title, subtitle) for line in text.splitlines()]
     wrapped = [part for line in lines for part in textwrap.wrap(line, int(_LETTERS_PER_INCH * width))]
     figure.suptitle(literal("\n".join(wrapped)))
     figure.set_label(title)
@@ -168,7 +170,7 @@ def log_axis(ax: Axes, which: Literal["x", "y"], values: Sequence[float]) -> Non
     ax.set(**{f"{which}scale": "log"})
     axis = ax.xaxis if which == "x" else ax.yaxis
     ratio = max(values) / min(values)
-    digits = (1.0,) if ratio > 50 else (1.0, 2.0, 5.0)
+    digits = (1.0, 2.0, 5.0) if ratio <= 50 else (1.0, 3.0) if ratio <= 2000 else (1.0,)
     # in less than a decade these are too few
     axis.set_major_locator(LogLocator(subs=digits) if ratio > 5 else MaxNLocator(6, steps=[1, 2, 5, 10]))
     axis.set_minor_locator(NullLocator())
