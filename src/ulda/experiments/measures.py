@@ -105,7 +105,10 @@ def similarity(first: TrainableMethod, second: TrainableMethod, domain: str, tes
 
 
 def rows_of_measures(experiment: Experiment, cells: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Return the table of what was measured: a row per variant, domain and number of target slices."""
+    """Return the table of what was measured: a row per variant, domain and number of target slices.
+
+    Measures that no variant of the experiment was asked for have no column.
+    """
     columns = [f"{n}T" for n in MULTIPLES]
     rows = [["method", "domain", "slices", *columns, "descending", "accepted", "NCC", "CKA"]]
     order = [variant.name for variant in experiment.variants]
@@ -119,7 +122,8 @@ def rows_of_measures(experiment: Experiment, cells: dict[str, dict[str, Any]]) -
             percent = [f"{100 * shares[name]:.1f} %" if name in shares else "" for name in ("descending", "accepted")]
             features = [f"{alike[name]:.3f}" if name in alike else "" for name in ("ncc", "cka")]
             rows.append([cell["method"], domain, size, *quality, *percent, *features])
-    return rows
+    used = [any(column) for column in zip(*rows[1:], strict=True)] or [True] * len(rows[0])
+    return [[text for text, is_used in zip(row, used, strict=True) if is_used] for row in rows]
 
 
 def _scores(entry: dict[str, float | None]) -> str:
