@@ -162,7 +162,7 @@ def test_differences_are_paired(made_up: Runner) -> None:
     written = [(text.get_text().strip(), text.get_position()) for text in lowest.texts]
     assert written == [("← -5.25", (2, -1)), ("1.50 →", (3, 1))]
     assert lowest.get_ylim() == (-1, 1)
-    assert lowest.get_ylabel() == "PSNR less that of\nU-LDA, by slice (dB)"
+    assert lowest.get_ylabel() == "PSNR minus that of\nU-LDA, by slice (dB)"
 
 
 def test_subjects_are_called_what_they_are(made_up: Runner) -> None:
@@ -403,7 +403,7 @@ def test_beyond_T(made_up: Runner) -> None:
     xs, ys = line_of(ax, "U-LDA: 30.00 dB at T")
     assert xs == [1, 8, 30]
     assert ys == pytest.approx([0, -7, np.nan], nan_ok=True)
-    assert ax.get_ylabel() == "mean PSNR less that at T (dB)"
+    assert ax.get_ylabel() == "mean PSNR minus that at T (dB)"
     assert ax.get_title() == "hip, 2 slices\n2 slices of 2 subjects"
 
 

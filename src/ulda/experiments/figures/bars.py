@@ -165,7 +165,7 @@ def _differences(ax: Axes, results: Results, groups: list[Group]) -> None:
                 ax.plot(left, one.mean, zorder=4, clip_on=False, **results.looks[name].points())
                 ax.vlines(left, one.low, one.high, color=results.looks[name].colour, linewidth=1.2, zorder=3)
     ax.set_ylim(-NEAR, NEAR)
-    ax.set_ylabel(f"PSNR less that of\n{literal(results.titles[reference])}, by slice (dB)")
+    ax.set_ylabel(f"PSNR minus that of\n{literal(results.titles[reference])}, by slice (dB)")
 
 
 def _write(ax: Axes, left: float, height: float, text: str, end: Literal["bottom", "top"] = "bottom") -> None:

@@ -42,7 +42,7 @@ def draw(results: Results) -> dict[str, Figure]:
         ax.minorticks_off()
         ax.set(title=literal(f"{title}\n{measured_words(results, domain)}"), xlabel="iterations")
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    axes[0].set_ylabel("mean PSNR less that at T (dB)")
+    axes[0].set_ylabel("mean PSNR minus that at T (dB)")
     return {"beyond": figure}
 
 
