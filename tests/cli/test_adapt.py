@@ -55,7 +55,7 @@ def test_an_interrupted_adaptation_resumes_to_the_same_bytes(folder: Path, comma
     arguments = ["--base", folder / "base", "--data", folder / "knee.npz", *changes]
     assert command("adapt", *arguments, "--out", tmp_path / "whole")[0] == 0
     model = load_base(folder / "base")
-    settings = default_settings(n_pixels=24 * 24).model_copy(update={"steps": 9})
+    settings = default_settings(n_pixels=24 * 24, steps=9)
 
     def stop(progress: Progress) -> None:
         if progress.step == 5:
