@@ -439,6 +439,12 @@ def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -
     assert outdated(done.experiment, scale, older) == []
     older["adapt-ulda-hip-100-0"]["results"]["hip"]["n"] = 100
     assert [cell.key for cell in outdated(done.experiment, scale, older)] == ["adapt-ulda-hip-100-0"]
+    # a rate for few slices, which means nothing to many
+    faster = copy.deepcopy(cells)
+    for key in ("adapt-ulda-hip-2-0", "adapt-ulda-hip-100-0"):
+        faster[key]["recipe"]["settings"]["added_rate"] = 4.0
+    faster["adapt-ulda-hip-100-0"]["results"]["hip"]["n"] = 100
+    assert [cell.key for cell in outdated(done.experiment, scale, faster)] == ["adapt-ulda-hip-2-0"]
     # a result of when these few steps taught more kernels
     more = copy.deepcopy(cells)
     more["adapt-ulda-hip-2-0"]["recipe"]["kernels"] = 12

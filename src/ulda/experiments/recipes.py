@@ -106,7 +106,7 @@ def _with_effect(recipe: Mapping[str, Any]) -> dict[str, Any]:
     unused = set(_OF_KEPT_ITERATES) if settings.get("lower_level") == "unrolled" else set()
     if "slices" in recipe:
         is_few = recipe["slices"] <= settings.get("warped_slices", _FEW)
-        unused.add("adapter_rate_of_many" if is_few else "warp")
+        unused |= {"adapter_rate_of_many"} if is_few else {"warp", "added_rate"}
     return {**recipe, "settings": {key: value for key, value in settings.items() if key not in unused}}
 
 

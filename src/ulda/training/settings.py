@@ -33,7 +33,8 @@ slices can teach the adapter as fast as the sources did."""
 
 
 FEW_STEPS = 100
-"""An adaptation of more steps teaches a domain of U-LDA more kernels of its own, and their weights faster."""
+"""An adaptation of more steps teaches a domain of U-LDA more kernels of its own, and with few slices their weights
+faster."""
 
 _ADDED_RATE = 4.0
 """How much faster: at the common rate the product of such kernels, which start small, with weights that start as zero
@@ -69,7 +70,8 @@ class Settings(BaseModel):
     adapter_rate_of_many
         The same where every domain that learns has more slices than `warped_slices`; None for no difference.
     added_rate
-        The weights of kernels that a domain adds to the feature extractor learn this many times faster.
+        The weights of kernels that a domain adds to the feature extractor learn this many times faster, unless every
+        domain that learns has more slices than `warped_slices`.
     clip
         Largest norm of a gradient.
     ssim_weight
@@ -174,17 +176,20 @@ class Settings(BaseModel):
     patience: int = Field(0, ge=0)
 
     def for_slices(self, n_slices: int) -> Settings:
-        """Return the settings for a domain of so many slices: many are not warped, and may teach the adapter faster.
+        """Return the settings for a domain of so many slices.
+
+        Many are not warped, may teach the adapter faster, and teach the weights of added kernels no faster than others.
 
         Examples
         --------
-        >>> settings = Settings(warp=0.5, adapter_rate=0.001, adapter_rate_of_many=0.003)
-        >>> [(s.warp, s.adapter_rate) for s in (settings.for_slices(50), settings.for_slices(51))]
-        [(0.5, 0.001), (0.0, 0.003)]
+        >>> settings = Settings(warp=0.5, adapter_rate=0.001, adapter_rate_of_many=0.003, added_rate=4)
+        >>> [(s.warp, s.adapter_rate, s.added_rate) for s in (settings.for_slices(50), settings.for_slices(51))]
+        [(0.5, 0.001, 4.0), (0.0, 0.003, 1.0)]
         """
         if n_slices <= self.warped_slices:
             return self
-        return self.model_copy(update={"warp": 0.0, "adapter_rate": self.adapter_rate_of_many or self.adapter_rate})
+        adapter_rate = self.adapter_rate_of_many or self.adapter_rate
+        return self.model_copy(update={"warp": 0.0, "adapter_rate": adapter_rate, "added_rate": 1.0})
 
     @model_validator(mode="after")
     def _check_phases(self) -> Settings:
