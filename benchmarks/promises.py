@@ -59,12 +59,14 @@ class GroupShrinkage:
         """Return the gradient of the first term."""
         return x - self.y
 
-    def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
-        """Return the gradient of the second term."""
+    def regularizer_grad(self, x: Tensor, eps: Tensor, channels: Tensor | None = None) -> Tensor:
+        """Return the gradient of the second term, which has no channels."""
+        del channels
         return self.evaluate(x, eps).grad_r
 
-    def unmeasured(self, x: Tensor) -> Tensor:
+    def unmeasured(self, x: Tensor, lines: Tensor | None = None) -> Tensor:
         """Return nothing: everything is measured."""
+        del lines
         return torch.zeros_like(x)
 
     def take(self, index: Tensor) -> Self:

@@ -461,3 +461,40 @@ def test_unequal_precisions_and_wrong_eps_are_clear_errors() -> None:
         r.grad(torch.ones(1, 4, 4, dtype=torch.complex128), 0.1)
     with pytest.raises(UldaError, match="give one eps, or one per image"):
         r.grad(torch.ones(2, 4, 4, dtype=torch.complex64), torch.ones(3))
+
+
+def amplified_copy(regularizer: Regularizer, gains: Tensor) -> Regularizer:
+    """Return a regulariser whose kernels have the gains of their channels in them."""
+    other = regularizer.settled()
+    layers = [*other.extractor.layers, *([] if other.adapter is None else [other.adapter.layer])]
+    for layer, gain in zip(layers, gains, strict=True):
+        for part in layer.parameters():
+            part.data.mul_(gain[:, None, None, None])
+    return other
+
+
+@given(cases(), st.integers(0, 9999))
+def test_with_gains_it_is_the_gradient_of_a_regulariser_with_other_weights_of_its_channels(
+    case: Case, seed: int
+) -> None:
+    n_layers = case.regularizer.extractor.depth + (case.regularizer.adapter is not None)
+    generator = torch.Generator().manual_seed(seed)
+    gains = 2 * torch.rand(n_layers, case.regularizer.extractor.width, generator=generator, dtype=torch.float64)
+    expected = autograd_of_value(amplified_copy(case.regularizer, gains), case.x, case.eps)
+    assert relative_error(case.regularizer.grad(case.x, case.eps, gains), expected) < 1e-8
+    ones = torch.ones_like(gains)
+    assert torch.equal(case.regularizer.grad(case.x, case.eps, ones), case.regularizer.grad(case.x, case.eps))
+
+
+def test_gains_learn() -> None:
+    regularizer = Regularizer(FeatureExtractor(2, 2), Adapter(2, weight=0.5)).double()
+    x = complex_normal(2, 6, 5, dtype=DOUBLE, seed=1)
+    gains = (torch.rand(3, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda gains: regularizer.grad(x, 0.1, gains), gains)
+
+
+def test_gains_of_another_shape_are_refused() -> None:
+    regularizer = Regularizer(FeatureExtractor(4, 2), Adapter(4))
+    x = torch.ones(1, 8, 8, dtype=torch.complex64)
+    with pytest.raises(UldaError, match=r"have shape \(2, 4\), but the regulariser needs \(3, 4\)"):
+        regularizer.grad(x, 0.1, torch.ones(2, 4))

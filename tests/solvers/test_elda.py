@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Self
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -15,6 +16,7 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.physics.spectrum import LINE_KNOTS
 from ulda.solvers import Evaluation, Options, Reconstruction, Status, Trace, beta_from_gamma, elda
 from ulda.solvers.elda import is_downhill
 from ulda.solvers.objective import square_norm
@@ -36,8 +38,9 @@ def knee_problem(n: int, side: int = 128, **options: Any) -> tuple[Reconstructio
         {},
         {"kappa": 0.5, "momentum": 0.9, "spectrum": [4.0, 3.0, 2.5, 2.0, 1.0, 0.5]},
         {"steps_per_phase": 3, "beta": [0.2, 2.0, 50.0] * 4 + [50.0] * 12, "momentum": 0.5},
+        {"kappa": 0.5, "lines": [0.5, 1.0, 2.0] * 5, "channels": [[0.5, 1.5] * 4, [2.0] * 8, [1.0] * 8]},
     ],
-    ids=["plain", "extrapolated", "several steps"],
+    ids=["plain", "extrapolated", "several steps", "gains"],
 )
 @torch.no_grad()
 def test_a_slice_is_the_same_alone_and_in_any_batch(changes: dict[str, Any]) -> None:
@@ -62,7 +65,10 @@ class Counted(GroupShrinkage):
         Counted.evaluated.append(len(x))
         return super().evaluate(x, eps)
 
-    def regularizer_grad(self, x: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
+    def regularizer_grad(
+        self, x: torch.Tensor, eps: torch.Tensor, channels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        del channels
         return GroupShrinkage(self.y, self.weight).evaluate(x, eps).grad_r
 
 
@@ -144,6 +150,29 @@ def test_the_steps_are_those_of_the_algorithm() -> None:
     unmeasured = slope - problem.physics.A_adjoint(problem.physics.A(slope))
     expected = u - 0.01 * torch.fft.ifft2(kept * torch.fft.fft2(unmeasured))
     assert torch.allclose(elda(problem, x0, extra)[0], expected, atol=1e-14)
+
+    # with gains of lines: the wave of each line is multiplied by what NumPy interpolates
+    lines = torch.linspace(0.5, 2.0, 15, dtype=torch.float64).square()
+    lined = replace(options, kappa=0.01, lines=lines)
+    response = np.interp(frequencies[0].numpy(), LINE_KNOTS, lines.numpy())
+    assert problem.physics.axis == -2
+    of_lines = torch.fft.ifft2(torch.from_numpy(response)[:, None] * torch.fft.fft2(unmeasured))
+    assert torch.allclose(elda(problem, x0, lined)[0], u - 0.01 * of_lines, atol=1e-14)
+
+    # with gains of channels: the step follows another regulariser, and is judged by this one
+    amplified = problem.regularizer.settled()
+    layers = [*amplified.extractor.layers, amplified.adapter.layer]  # type: ignore[union-attr]
+    channels = torch.linspace(0.5, 1.5, len(layers) * amplified.extractor.width, dtype=torch.float64)
+    channels = channels.reshape(len(layers), -1)
+    for layer, gains in zip(layers, channels, strict=True):
+        for part in layer.parameters():
+            part.mul_(gains[:, None, None, None])
+    x, trace = elda(problem, x0, replace(options, channels=channels))
+    (step,) = trace.steps(0)
+    assert torch.allclose(x, z - 0.02 * amplified.grad(z, eps), atol=1e-14)
+    assert float((x - u).abs().max()) > 1e-4
+    assert step.phi_before == pytest.approx(phi(x0), rel=1e-12)
+    assert step.phi == pytest.approx(phi(x), rel=1e-12)
 
     rejected = replace(options, beta=1e4)
     x, trace = elda(problem, x0, rejected)
@@ -252,11 +281,14 @@ class Flat:
     def fidelity_grad(self, x: torch.Tensor) -> torch.Tensor:
         return torch.full_like(x, self.slope)
 
-    def regularizer_grad(self, x: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
-        del eps
+    def regularizer_grad(
+        self, x: torch.Tensor, eps: torch.Tensor, channels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        del eps, channels
         return torch.zeros_like(x)
 
-    def unmeasured(self, x: torch.Tensor) -> torch.Tensor:
+    def unmeasured(self, x: torch.Tensor, lines: torch.Tensor | None = None) -> torch.Tensor:
+        del lines
         return torch.zeros_like(x)
 
     def take(self, index: torch.Tensor) -> Self:
@@ -353,6 +385,8 @@ def test_a_spectrum_needs_images() -> None:
     problem = shrinkage_problem()
     with pytest.raises(UldaError, match="a spectrum is one of complex images"):
         elda(problem, problem.y, Options(kappa=0.1, spectrum=[1.0] * 6))
+    with pytest.raises(UldaError, match="gains of lines are those of complex images"):
+        elda(problem, problem.y, Options(kappa=0.1, lines=[1.0] * 15))
 
 
 @torch.no_grad()
@@ -470,11 +504,14 @@ class Quadratic:
     def fidelity_grad(self, x: torch.Tensor) -> torch.Tensor:
         return self.seen * (x - self.y)
 
-    def regularizer_grad(self, x: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
-        del eps
+    def regularizer_grad(
+        self, x: torch.Tensor, eps: torch.Tensor, channels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        del eps, channels
         return self.stiffness * (x - 1)
 
-    def unmeasured(self, x: torch.Tensor) -> torch.Tensor:
+    def unmeasured(self, x: torch.Tensor, lines: torch.Tensor | None = None) -> torch.Tensor:
+        del lines
         return (1 - self.seen) * x
 
     def take(self, index: torch.Tensor) -> Quadratic:

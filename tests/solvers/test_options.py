@@ -11,6 +11,7 @@ import torch
 
 from ulda.errors import UldaError
 from ulda.solvers import Options
+from ulda.solvers.options import GAINS
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta", "alpha_bar", "eta1", "eta2", "eta3", "eps_0", "eps_tol"])
@@ -55,6 +56,12 @@ def test_what_must_lie_between_zero_and_one(name: str, value: float) -> None:
         ({"spectrum": [[1.0] * 6, [1.0]]}, "spectrum must hold numbers only, in rows of equal length"),
         ({"spectrum": [1.0] * 5 + [-1.0]}, "spectrum must be finite and at least 0"),
         ({"spectrum": [[math.nan] * 6]}, "spectrum must be finite and at least 0"),
+        ({"lines": [1.0] * 6}, r"lines must hold 15 gains, or as many per learned step; its shape is \(6,\)"),
+        ({"lines": [-1.0] * 15}, "lines must be finite and at least 0"),
+        ({"channels": [1.0, 2.0]}, r"channels must hold gains for each layer and channel, .* its shape is \(2,\)"),
+        ({"channels": [[]]}, "channels must hold gains for each layer and channel"),
+        ({"channels": [[1.0, 2.0], [1.0]]}, "channels must hold numbers only, in rows of equal length"),
+        ({"channels": [[1.0, math.inf]]}, "channels must be finite and at least 0"),
     ],
 )
 def test_other_wrong_values(wrong: dict[str, Any], message: str) -> None:
@@ -64,7 +71,8 @@ def test_other_wrong_values(wrong: dict[str, Any], message: str) -> None:
 
 def test_options_are_frozen_and_survive_json() -> None:
     gains = torch.tensor([[4.0, 3.0, 2.0, 1.0, 1.0, 0.5], [1.0] * 6])
-    options = Options(alpha=0.1, beta=torch.tensor([[0.2, 0.3]]), spectrum=gains)
+    channels = torch.arange(12.0).reshape(2, 3, 2)
+    options = Options(alpha=0.1, beta=torch.tensor([[0.2, 0.3]]), spectrum=gains, lines=[2.0] * 15, channels=channels)
     with pytest.raises(FrozenInstanceError):
         options.rho = 0.9  # type: ignore[misc]
     again = Options(**options.as_dict())
@@ -73,10 +81,15 @@ def test_options_are_frozen_and_survive_json() -> None:
     assert torch.equal(again.step("beta", 5, samples, like), options.step("beta", 5, samples, like))
     assert float(options.step("alpha", 0, samples, like)) == 0.1
     for iteration, row in ((0, 0), (1, 1), (9, 1)):
-        found = again.gains(iteration, like)
-        assert found is not None
-        assert found.tolist() == gains[row].tolist()
-    assert Options().gains(0, like) is None
+        for name, expected in (
+            ("spectrum", gains[row]),
+            ("lines", torch.full((15,), 2.0)),
+            ("channels", channels[row]),
+        ):
+            found = again.gains(name, iteration, like)
+            assert found is not None
+            assert found.tolist() == expected.tolist()
+    assert [Options().gains(name, 0, like) for name in GAINS] == [None] * 3
 
 
 def test_beyond_the_last_phase_its_steps_are_used_again() -> None:
@@ -96,5 +109,5 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         names = re.findall(r"`(\w+)`", cells[0])
         if line.startswith("| `") and len(cells) >= 3:
             documented |= zip(names, map(float, cells[1].split(",")), strict=True)
-    without_number = ("safeguard", "spectrum")
+    without_number = ("safeguard", *GAINS)
     assert documented == {name: value for name, value in vars(Options()).items() if name not in without_number}

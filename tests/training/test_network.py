@@ -47,10 +47,13 @@ def test_the_default_network_has_the_parameters_it_should() -> None:
     model = ULDA(sources=["brain", "prostate"])
     assert sum(p.numel() for p in model.extractor.parameters()) == 14112
     assert sum(p.numel() for p in model.adapters["brain"].parameters()) == 4608
-    assert sum(p.numel() for p in model.steps["brain"].parameters()) == 4 * 15 + 6 * 15
+    assert sum(p.numel() for p in model.steps["brain"].parameters()) == (4 + 6 + 15 + 5 * 16) * 15
     shared = ULDA(Architecture(shared_steps=True), ["brain"])
-    assert sum(p.numel() for p in shared.steps.parameters()) == 4 + 6
-    tied = ULDA(Architecture(shared_steps=True, tied_steps=True, spectral_steps=False), ["brain"])
+    assert sum(p.numel() for p in shared.steps.parameters()) == 4 + 6 + 15 + 5 * 16
+    plain = Architecture(
+        shared_steps=True, tied_steps=True, spectral_steps=False, line_steps=False, channel_steps=False
+    )
+    tied = ULDA(plain, ["brain"])
     assert sum(p.numel() for p in tied.steps.parameters()) == 3
     sizes = tied.steps["brain"]()
     assert torch.equal(sizes["alpha"], sizes["beta"])
@@ -147,7 +150,12 @@ def test_beyond_t_the_step_sizes_of_the_last_phase_count() -> None:
     assert options.kappa.detach().log().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
     assert isinstance(options.spectrum, torch.Tensor)
     assert options.spectrum.shape == (5, 6)
-    assert ULDA(replace(SMALL, spectral_steps=False), ["knee"]).options("knee").spectrum is None
+    assert isinstance(options.lines, torch.Tensor)
+    assert isinstance(options.channels, torch.Tensor)
+    assert options.lines.shape == (5, 15)
+    assert options.channels.shape == (5, SMALL.depth + 1, SMALL.width)
+    plain = ULDA(replace(SMALL, spectral_steps=False, line_steps=False, channel_steps=False), ["knee"]).options("knee")
+    assert (plain.spectrum, plain.lines, plain.channels) == (None, None, None)
 
 
 def test_low_frequencies_begin_with_longer_steps() -> None:

@@ -36,8 +36,8 @@ class LDASizes:
         Width of the smoothed ReLU.
     phases, steps_per_phase
         Iterations of the solver, and learned steps in each.
-    weight, eps_ratio, spectral_steps
-        As `adapter_weight`, `eps_ratio` and `spectral_steps` of `ulda.training.Architecture`.
+    weight, eps_ratio, spectral_steps, line_steps, channel_steps
+        As `adapter_weight`, `eps_ratio` and those of the same name of `ulda.training.Architecture`.
     """
 
     width: int = 16
@@ -49,6 +49,8 @@ class LDASizes:
     weight: float = 0.003
     eps_ratio: float = 0.1
     spectral_steps: bool = True
+    line_steps: bool = False
+    channel_steps: bool = False
 
     def __post_init__(self) -> None:
         if self.depth < 2:
@@ -77,6 +79,8 @@ class LDASizes:
             eps_ratio=self.eps_ratio,
             tied_steps=False,
             spectral_steps=self.spectral_steps,
+            line_steps=self.line_steps,
+            channel_steps=self.channel_steps,
         )
 
 

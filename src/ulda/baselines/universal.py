@@ -22,6 +22,7 @@ from ulda.training.network import (
     ONE_STEP_PER_PHASE,
     OWN_KERNELS_OF_MANY,
     ULDA,
+    WITHOUT_GAINS,
     Architecture,
     belongs_to,
     own_kernels,
@@ -78,7 +79,11 @@ class UniversalLDA(ULDA, TrainableMethod):
     adapts: ClassVar[str] = "the adapter, the mixing of channels, the added kernels and the step sizes of the domain"
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3}
     adaptation_defaults: ClassVar[Mapping[str, Any]] = OF_NEW_DOMAINS
-    earlier_sizes: ClassVar[Mapping[str, Any]] = {"adapt_only": _UNSAID["adapt_only"], **ONE_STEP_PER_PHASE}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = {
+        "adapt_only": _UNSAID["adapt_only"],
+        **ONE_STEP_PER_PHASE,
+        **WITHOUT_GAINS,
+    }
 
     def __init__(
         self,

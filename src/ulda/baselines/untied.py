@@ -16,7 +16,7 @@ from ulda.baselines.universal import UniversalLDA
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.models.layers import ComplexConv2d, convolve, convolve_adjoint
-from ulda.models.regularizer import stacked, unstacked
+from ulda.models.regularizer import amplified, stacked, unstacked
 from ulda.solvers import Options
 from ulda.training.loop import Batch, Task
 from ulda.training.network import COMMON, average_into, mean_adapter
@@ -62,27 +62,30 @@ class UntiedRegularizer(Regularizer):
         super().__init__(extractor, adapter)
         self.transposed_extractor, self.transposed_adapter = transposed_extractor, transposed_adapter
 
-    def value_and_grad(self, x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, x: Tensor, eps: float | Tensor, gains: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the value, and what stands for its gradient, both as plain differentiable operations."""
         images, eps = self._batch(x, eps)
         activation = self.extractor.activation
         assert self.adapter is not None
         s, shifted = stacked(images), list[Tensor]()
-        for kernel in _kernels(self.extractor):
+        *kernels, last = amplified(_kernels(self.extractor, self.adapter), gains)
+        for kernel in kernels:
             shifted.append(torch.relu(convolve(s, kernel) + activation.delta))
             s = activation.from_shifted(shifted[-1])
-        q = convolve(s, self.adapter.layer.kernel())
+        q = convolve(s, last)
         squares = q.square().sum(1)
         length = squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
         value = torch.where(length <= eps, squares / (2 * eps), length - eps / 2).sum((-2, -1), dtype=torch.float64)
-        back = convolve_adjoint(q / torch.maximum(length, eps)[:, None], self.transposed_adapter.layer.kernel())
-        for z, kernel in zip(reversed(shifted), reversed(_kernels(self.transposed_extractor)), strict=True):
+        *kernels, last = amplified(_kernels(self.transposed_extractor, self.transposed_adapter), gains)
+        back = convolve_adjoint(q / torch.maximum(length, eps)[:, None], last)
+        for z, kernel in zip(reversed(shifted), reversed(kernels), strict=True):
             back = convolve_adjoint(activation.derivative_from_shifted(z) * back, kernel)
         return value.reshape(x.shape[:-2]), unstacked(back).reshape(x.shape)
 
 
-def _kernels(extractor: FeatureExtractor) -> list[Tensor]:
-    return [layer.kernel() for layer in extractor.layers if isinstance(layer, ComplexConv2d)]
+def _kernels(extractor: FeatureExtractor, adapter: Adapter) -> list[Tensor]:
+    layers = (layer for layer in (*extractor.layers, adapter.layer) if isinstance(layer, ComplexConv2d))
+    return [layer.kernel() for layer in layers]
 
 
 class Untied(UniversalLDA):

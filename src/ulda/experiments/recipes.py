@@ -16,6 +16,7 @@ import ulda
 from ulda.baselines import TrainableMethod, method_class
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
+from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings
 
 _BOOKKEEPING = {"checkpoint_every", "log_every"}
@@ -121,6 +122,8 @@ def _essence(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe without what means nothing in it, and the settings and keys of domains that are the defaults."""
     recipe = _with_effect(recipe)
     short = {**recipe, "settings": _shortened(Settings, recipe["settings"])}
+    if "sizes" in recipe:  # results of before these sizes do not have them
+        short["sizes"] = {key: value for key, value in recipe["sizes"].items() if WITHOUT_GAINS.get(key) is not value}
     if "domain" in recipe:
         short["domain"] = _shortened(DomainEntry, recipe["domain"])
     if "sources" in recipe:

@@ -3,7 +3,8 @@
 It minimises ``phi(x) = f(x) + r(x)`` through its smoothings ``phi_eps``; section by section it is::
 
     z = x - alpha_t grad f(x),  x = x_t + momentum_t (x_t - x_{t-1}), without momentum where that leads uphill
-    u = z - (beta_t + kappa_t S_t (I - A^H A)) grad r_eps(z),  S_t a filter of spatial frequencies
+    u = z - (beta_t + kappa_t S_t (I - A^H A)) grad r_eps(z),  S_t a filter of spatial frequencies and lines
+        here r_eps may weigh its channels otherwise, as its learned steps want it; what follows never does
         or several such steps, one after the other, each with the momentum of the one before; fewer where the last fail
     accept u if   ||grad phi_eps(x_t)|| <= ||u - x_t|| / eta1
             and   phi_eps(u) - phi_eps(x_t) <= -eta2/2 ||u - x_t||^2
@@ -56,8 +57,10 @@ def elda(
         raise UldaError(f"the solver needs a batch (n, ...) with at least one sample, but got shape {tuple(x0.shape)}")
     if not torch.isfinite(torch.view_as_real(x0) if x0.is_complex() else x0).all():
         raise UldaError("the starting point holds NaN or infinite values")
-    if options.spectrum is not None and not (x0.is_complex() and x0.ndim > 2):
-        raise UldaError("a spectrum is one of complex images (n, ..., H, W); leave it out, or give the solver such")
+    for name in ("spectrum", "lines"):
+        if getattr(options, name) is not None and not (x0.is_complex() and x0.ndim > 2):
+            what = {"spectrum": "a spectrum is one", "lines": "gains of lines are those"}[name]
+            raise UldaError(f"{what} of complex images (n, ..., H, W); leave it out, or give the solver such")
     options.check_batch(x0.shape[0])
     objective.check(x0)
 
@@ -153,10 +156,11 @@ def _propose(
         momentum = options.step("momentum", number, samples, x) * (1 if path else has_momentum)
         ahead, slope = x + momentum * (x - before.x), here.slope + momentum * (here.slope - before.slope)
         z = ahead - options.step("alpha", number, samples, x) * slope
-        slope_r = objective.regularizer_grad(z, eps)
+        slope_r = objective.regularizer_grad(z, eps, options.gains("channels", number, x))
         u = z - options.step("beta", number, samples, x) * slope_r
         if options.has_extra_step:
-            extra, gains = objective.unmeasured(slope_r), options.gains(number, x)
+            extra = objective.unmeasured(slope_r, options.gains("lines", number, x))
+            gains = options.gains("spectrum", number, x)
             extra = extra if gains is None else radial_filter(extra, gains)
             u = u - options.step("kappa", number, samples, x) * extra
         path.append(here)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
-from ulda.physics.spectrum import KNOTS
+from ulda.physics.spectrum import KNOTS, LINE_KNOTS
 
 StepSize = float | Sequence[float] | Tensor
 """One number, one per learned step ``(n_steps,)``, or one per learned step and sample ``(n_steps, n)``.
@@ -25,7 +25,13 @@ MOST_LINE_SEARCH = 1000
 MOST_STEPS = 100
 """More learned steps than a sensible proposal has."""
 
+Gains = Sequence[Any] | Tensor | None
+"""Several gains for all learned steps, or a set of them per learned step; None for gain 1."""
+
 STEP_SIZES = ("alpha", "beta", "kappa", "momentum")
+
+GAINS = {"spectrum": 1, "lines": 1, "channels": 2}
+"""The options that are gains, and how many axes one set of them has."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,14 @@ class Options:
         Gains of the extra step by spatial frequency, at `ulda.physics.spectrum.KNOTS`: ``(6,)``, or ``(n_steps, 6)``
         for one set per learned step; None for gain 1. A regulariser that looks at differences of neighbours is curved
         most for high frequencies, so the low ones take longer steps.
+    lines
+        Gains of the extra step by line of k-space, at `ulda.physics.spectrum.LINE_KNOTS`: ``(15,)``, or
+        ``(n_steps, 15)``; None for gain 1. How far a line is from the next sampled one depends on the mask.
+    channels
+        Gains of the channels of every layer of the regulariser in the proposals, ``(n_layers, width)``, or
+        ``(n_steps, n_layers, width)``; None for gain 1. Each learned step then follows the gradient of a regulariser
+        that weighs its features in its own way, as the steps of unrolled networks do. Values, gradients and tests are
+        those of the regulariser without gains: they decide what is accepted.
     momentum
         How far a proposal starts ahead of ``x_t``, along the last step; 0 is the method of the paper. The acceptance
         test does not care where a proposal comes from. Its gradient is extrapolated, exactly so for linear operators.
@@ -78,7 +92,9 @@ class Options:
     alpha: StepSize = 1.0
     beta: StepSize = 0.5
     kappa: StepSize = 0.0
-    spectrum: Sequence[float] | Sequence[Sequence[float]] | Tensor | None = None
+    spectrum: Gains = None
+    lines: Gains = None
+    channels: Gains = None
     momentum: StepSize = 0.0
     steps_per_phase: int = 1
     alpha_bar: float = 1.0
@@ -111,7 +127,8 @@ class Options:
             raise UldaError(f"safeguard must be true or false, but it is {self.safeguard!r}")
         for name in STEP_SIZES:
             _check_step_size(name, getattr(self, name))
-        _check_spectrum(self.spectrum)
+        for name, n_axes in GAINS.items():
+            _check_gains(name, getattr(self, name), n_axes)
 
     def check_batch(self, n_samples: int) -> None:
         """Raise a clear error if step sizes are given for another number of samples."""
@@ -129,12 +146,12 @@ class Options:
             values = values[samples] if len(values) > 1 else values[0]
         return values.reshape(-1, *(1,) * (like.ndim - 1))
 
-    def gains(self, number: int, like: Tensor) -> Tensor | None:
-        """Return the gains of the extra step of a learned step, ``(6,)``; None for gain 1."""
-        if self.spectrum is None:
+    def gains(self, name: str, number: int, like: Tensor) -> Tensor | None:
+        """Return the gains `name` of a learned step; None for gain 1."""
+        if getattr(self, name) is None:
             return None
-        values = _tensor(self.spectrum).to(dtype=_real(like.dtype), device=like.device)
-        return values if values.ndim == 1 else values[self._place(number, len(values))]
+        values = _tensor(getattr(self, name)).to(dtype=_real(like.dtype), device=like.device)
+        return values if values.ndim == GAINS[name] else values[self._place(number, len(values))]
 
     def _place(self, number: int, n_sizes: int) -> int:
         """Return whose sizes a learned step has: beyond the last, those of the last iteration are used again."""
@@ -153,8 +170,9 @@ class Options:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in STEP_SIZES:
             plain[name] = _tensor(plain[name]).detach().double().tolist()
-        if self.spectrum is not None:
-            plain["spectrum"] = _tensor(self.spectrum).detach().double().tolist()
+        for name in GAINS:
+            if plain[name] is not None:
+                plain[name] = _tensor(plain[name]).detach().double().tolist()
         return plain
 
 
@@ -187,19 +205,20 @@ def _check_step_size(name: str, step_size: StepSize) -> None:
         raise UldaError(f"{name} must be positive and finite throughout")
 
 
-def _check_spectrum(spectrum: Any) -> None:
-    if spectrum is None:
+def _check_gains(name: str, gains: Any, n_axes: int) -> None:
+    if gains is None:
         return
     try:
-        values = _tensor(spectrum).detach()
+        values = _tensor(gains).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise UldaError("spectrum must hold numbers only, in rows of equal length") from error
-    if values.ndim not in (1, 2) or values.numel() == 0 or values.shape[-1] != len(KNOTS):
-        raise UldaError(
-            f"spectrum must hold {len(KNOTS)} gains, or as many per learned step; its shape is {tuple(values.shape)}"
-        )
+        raise UldaError(f"{name} must hold numbers only, in rows of equal length") from error
+    n_gains = {"spectrum": len(KNOTS), "lines": len(LINE_KNOTS)}.get(name)
+    is_wrong = n_gains is not None and values.shape[-1:] != (n_gains,)
+    if values.ndim not in (n_axes, n_axes + 1) or values.numel() == 0 or is_wrong:
+        one_set = f"{n_gains} gains" if n_gains else "gains for each layer and channel"
+        raise UldaError(f"{name} must hold {one_set}, or as many per learned step; its shape is {tuple(values.shape)}")
     if not ((values >= 0) & torch.isfinite(values)).all():
-        raise UldaError("spectrum must be finite and at least 0 throughout")
+        raise UldaError(f"{name} must be finite and at least 0 throughout")
 
 
 def _is_number(value: object) -> bool:

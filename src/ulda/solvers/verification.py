@@ -38,7 +38,7 @@ SMALL = 1e-2
 """Numbers that have shrunk to less than this part of their first size are compared relative to that, since the
 rounding has not shrunk with them."""
 
-LATER_OPTIONS = frozenset({"kappa", "spectrum", "steps_per_phase"})
+LATER_OPTIONS = frozenset({"kappa", "spectrum", "lines", "channels", "steps_per_phase"})
 """Options that certificates of earlier versions do not have. Their defaults are what those versions did, but that one
 of before `kappa` did not look whether momentum leads uphill: its replay may differ, and it is refused then."""
 

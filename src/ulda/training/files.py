@@ -18,10 +18,10 @@ import ulda
 from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.solvers.certificate import fingerprint, fingerprint_weights
-from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, WITHOUT_GAINS, Architecture
 
 VERSION = 1
-LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, **ONE_STEP_PER_PHASE}
+LATER_SIZES: dict[str, Any] = {"tied_steps": False, "spectral_steps": False, **ONE_STEP_PER_PHASE, **WITHOUT_GAINS}
 """Sizes that files of earlier versions do not have, and what they are there."""
 METHOD_FORMAT = "ulda-method"
 """What the file of a model of another method calls itself."""

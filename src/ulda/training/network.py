@@ -21,7 +21,7 @@ from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.models.extractor import OWN_KERNELS, ChannelMixing, DerivedAdapter
 from ulda.models.layers import ComplexConv2d
 from ulda.physics import Physics, normalise_measurement
-from ulda.physics.spectrum import KNOTS
+from ulda.physics.spectrum import KNOTS, LINE_KNOTS
 from ulda.solvers import Options, Reconstruction, Trace, elda
 from ulda.solvers.trace import Callback
 from ulda.training.settings import FEW_STEPS
@@ -38,11 +38,17 @@ OF_A_DOMAIN = ("adapters", "steps", "mixings", "own_layers")
 ONE_STEP_PER_PHASE: dict[str, Any] = {"steps_per_phase": 1}
 """What the size is in files of before there was one."""
 
+WITHOUT_GAINS: dict[str, Any] = {"line_steps": False, "channel_steps": False}
+"""The same for gains by line and by channel."""
+
 OWN_KERNELS_OF_MANY = 12
 """In an adaptation of more than `FEW_STEPS` a domain adds so many kernels to each layer of the feature extractor."""
 
 _SHORTENED = 1e-3
 """By what part of its norm a kernel may change where it is rounded."""
+
+_LOGARITHMS_OF_GAINS = ("log_lines", "log_channels")
+"""The parameters of step sizes that are many."""
 
 UNADAPTED = "unadapted"
 """The domain of a base that is used as it is: the mean of its source adapters."""
@@ -76,6 +82,10 @@ class Architecture:
         ``beta = alpha``: proposals then come to rest close to the stationary points of the objective.
     spectral_steps
         Learn gains of the extra step by spatial frequency; see `ulda.solvers.Options`.
+    line_steps
+        Learn gains of the extra step by line of k-space, too.
+    channel_steps
+        Learn for each step how much the channels of every layer weigh in it.
     """
 
     width: int = 16
@@ -89,6 +99,8 @@ class Architecture:
     eps_ratio: float = 0.1
     tied_steps: bool = False
     spectral_steps: bool = True
+    line_steps: bool = True
+    channel_steps: bool = True
 
 
 class StepSizes(nn.Module):
@@ -102,6 +114,10 @@ class StepSizes(nn.Module):
         Let beta be alpha.
     spectral
         Have gains by spatial frequency; they start as `FIRST_GAINS`.
+    lines
+        Have gains by line of k-space; they start as 1.
+    channels
+        How many layers and channels have gains, which start as 1; None for none.
     alpha, kappa, momentum
         Where they start; beta starts as alpha. See `ulda.solvers.Options`.
     """
@@ -111,6 +127,8 @@ class StepSizes(nn.Module):
         n_steps: int,
         tied: bool = False,
         spectral: bool = True,
+        lines: bool = False,
+        channels: tuple[int, int] | None = None,
         alpha: float = 1.0,
         kappa: float = 1.0,
         momentum: float = 0.9,
@@ -121,6 +139,8 @@ class StepSizes(nn.Module):
         self.log_kappa = nn.Parameter(torch.full((n_steps,), math.log(kappa)))
         gains = torch.tensor(FIRST_GAINS).log().expand(n_steps, -1)
         self.log_spectrum = nn.Parameter(gains.clone()) if spectral else None
+        self.log_lines = nn.Parameter(torch.zeros(n_steps, len(LINE_KNOTS))) if lines else None
+        self.log_channels = None if channels is None else nn.Parameter(torch.zeros(n_steps, *channels))
         self.logit_momentum = nn.Parameter(torch.full((n_steps,), math.log(momentum / (1 - momentum))))
 
     def forward(self) -> dict[str, Tensor]:
@@ -132,7 +152,8 @@ class StepSizes(nn.Module):
             "kappa": self.log_kappa.exp(),
             "momentum": self.logit_momentum.sigmoid(),
         }
-        return steps if self.log_spectrum is None else steps | {"spectrum": self.log_spectrum.exp()}
+        gains = {"spectrum": self.log_spectrum, "lines": self.log_lines, "channels": self.log_channels}
+        return steps | {name: logarithm.exp() for name, logarithm in gains.items() if logarithm is not None}
 
 
 class ULDA(nn.Module):
@@ -193,7 +214,8 @@ class ULDA(nn.Module):
         sizes = self.architecture
         adapter = Adapter(sizes.width, sizes.kernel_size, weight=sizes.adapter_weight, seed=seed)
         n_steps = 1 if sizes.shared_steps else sizes.phases * sizes.steps_per_phase
-        steps = StepSizes(n_steps, sizes.tied_steps, sizes.spectral_steps)
+        channels = (sizes.depth + 1, sizes.width) if sizes.channel_steps else None
+        steps = StepSizes(n_steps, sizes.tied_steps, sizes.spectral_steps, sizes.line_steps, channels)
         if self.sources:
             average_into(adapter, [self.adapters[source] for source in self.sources])
             average_into(steps, [self.steps[source] for source in self.sources])
@@ -213,23 +235,23 @@ class ULDA(nn.Module):
 
     @torch.no_grad()
     def shorten(self, domain: str) -> None:
-        """Round the kernels of a domain that adds many to half precision, in which its file is half as large.
+        """Round what a domain with many numbers has learned to half precision, in which its file is half as large.
 
-        A kernel that this would change by more than a thousandth of its norm stays as it is, and so do step sizes. A
-        domain that has learned nothing is not rounded: kernels that add nothing are not worth their place, and are few
-        again.
+        These are its kernels and the gains of its steps. What this would change by more than a thousandth of its norm
+        stays as it is, and so do step sizes. A domain that has learned nothing is not rounded: kernels that add nothing
+        are not worth their place, and are few again.
         """
         mixing = self.mixing(domain)
-        if mixing is None or mixing.rank <= OWN_KERNELS:
+        gains = [parameter for name, parameter in self.steps[domain].named_parameters() if name in _LOGARITHMS_OF_GAINS]
+        if mixing is None or not (mixing.rank > OWN_KERNELS or gains):
             return
-        if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
-            self.give_mixing(domain)
+        if mixing.rank and not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
+            self.give_mixing(domain, min(mixing.rank, OWN_KERNELS))
             return
-        for part in (mixing, self.adapters[domain]):
-            for parameter in part.parameters():
-                short = parameter.half().to(parameter.dtype)
-                if (short - parameter).norm() <= _SHORTENED * parameter.norm():
-                    parameter.copy_(short)
+        for parameter in (*mixing.parameters(), *self.adapters[domain].parameters(), *gains):
+            short = parameter.half().to(parameter.dtype)
+            if (short - parameter).norm() <= _SHORTENED * parameter.norm():
+                parameter.copy_(short)
 
     def give_own_layer(self, domain: str) -> None:
         """Make the adapter of a domain one of two layers.
