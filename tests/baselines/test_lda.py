@@ -16,6 +16,7 @@ from ulda.errors import UldaError
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.loop import Task, rate_factor
+from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3}
@@ -83,7 +84,7 @@ def test_it_is_the_solver_of_the_unrolled_network() -> None:
     physics = CartesianMRI(cartesian_mask(33, 0.4))
     y = physics.A(images(2, 33, 27))
     model = LDA(seed=3, sources=["brain", "knee"], **SMALL)
-    same = ULDA(Architecture(width=4, depth=2, phases=3), ["knee"], seed=3)
+    same = ULDA(Architecture(width=4, depth=2, phases=3, **WITHOUT_GAINS), ["knee"], seed=3)
     with torch.no_grad():
         expected = same(y, physics, "knee")
         assert torch.equal(model(y, physics, "knee"), expected)

@@ -22,7 +22,7 @@ from ulda.physics import CartesianMRI, Mask
 from ulda.training import loop, network, stages
 from ulda.training.augmentation import artificial_masks
 from ulda.training.loop import Task, rate_factor
-from ulda.training.network import OWN_KERNELS_OF_MANY, ULDA, Architecture
+from ulda.training.network import OWN_KERNELS_OF_MANY, ULDA, WITHOUT_GAINS, Architecture
 from ulda.training.settings import FEW_STEPS, Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 2, "phases": 3}
@@ -51,10 +51,11 @@ def test_a_file_of_before_there_were_options_is_read(tmp_path: Path) -> None:
     assert "hip" not in again.mixings
 
 
+@pytest.mark.parametrize("has_gains", [True, False])
 def test_a_domain_of_many_steps_adds_more_kernels_and_its_file_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_gains: bool
 ) -> None:
-    model = UniversalLDA(sources=SOURCES, **SMALL)
+    model = UniversalLDA(sources=SOURCES, **SMALL, **({} if has_gains else WITHOUT_GAINS))
     data = task("hip")
     many = FEW_STEPS + 1
     assert model.adapted_sizes(many) == {"kernels": OWN_KERNELS_OF_MANY}
@@ -64,9 +65,11 @@ def test_a_domain_of_many_steps_adds_more_kernels_and_its_file_says_so(
     for name, steps in (("hip", 1), ("wrist", 2)):
         model.adapt(replace(data, domain=name), Budget.of_steps(steps, slices=2))
     assert model.own_facts()["kernels"] == {"hip": OWN_KERNELS, "wrist": OWN_KERNELS_OF_MANY}
-    for name, parameter in model.mixings.named_parameters():
+    gains = {name: parameter for name, parameter in model.steps.named_parameters() if "log_channels" in name}
+    assert bool(gains) == has_gains
+    for name, parameter in (*model.mixings.named_parameters(), *gains.items()):
         is_short = torch.equal(parameter, parameter.half().float())
-        assert is_short == name.startswith("wrist."), name
+        assert is_short == (name.startswith("wrist.") or has_gains), name
     model.save(tmp_path)
     again = load_method(tmp_path)
     for name, parameter in model.named_parameters():

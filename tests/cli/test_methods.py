@@ -82,10 +82,10 @@ def test_the_list_has_every_method_with_its_counts(command: Command) -> None:
     assert rows["dncn"]["n_parameters"] == rows["dncn"]["n_adapted"] == d5c5 == 144_650
     assert rows["unet"]["n_parameters"] == 7_756_097
     # 2 * 9 * (16 + 3 * 16 * 16) in the extractor; 2 * 9 * 16 * 16 in an adapter, and for a new domain 2 * 16 * 16 in
-    # the mixture of each of 4 layers; 4 step sizes and 6 gains per phase
+    # the mixture of each of 4 layers; per step 4 step sizes, 6 gains of frequencies, 15 of lines, 16 for each layer
     added = 4 * 2 * 16 * 12 + 2 * 9 * 12 * (1 + 3 * 16)  # weights of 12 kernels beside each layer, and these
-    assert rows["ulda"]["n_adapted"] == 4_608 + 4 * 512 + added + 15 * (4 + 6)
-    assert rows["ulda"]["n_parameters"] == 14_112 + 2 * 4_758
+    assert rows["ulda"]["n_adapted"] == 4_608 + 4 * 512 + added + 15 * (4 + 6 + 15 + 5 * 16)
+    assert rows["ulda"]["n_parameters"] == 14_112 + 2 * (4_608 + 15 * (4 + 6 + 15 + 5 * 16))
     assert rows["TV"]["n_parameters"] is None
     text = succeed(command, "methods")
     assert "144,650" in text

@@ -152,7 +152,10 @@ def test_components_are_added_one_by_one() -> None:
     ]
     # what differs in the adaptation alone is trained once
     assert [variant.trained_as for variant in variants] == ["", *["ulda"] * 5, "", "", "init"]
-    assert [variant.adapt for variant in variants if variant.adapt] == [{"warp": 0.0}]
+    assert [variant.adapt.get("warp") for variant in variants] == [*[None] * 5, 0.0, *[None] * 3]
+    # what adds kernels teaches their weights at the common rate, with 5 slices and with 40
+    rates = [variant.adapt.get("added_rate") for variant in variants if "adapt_only" not in variant.sizes]
+    assert rates == [None, *[1.0] * 4]
 
 
 def test_a_comparison_waits_for_both_trainings(done: Runner) -> None:

@@ -525,6 +525,17 @@ def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
     assert "method & knee (source)" in printed.output
     packed = cli.invoke(app, ["experiment", "pack", str(file), *place, "--out", str(tmp_path / "tiny.json")])
     assert "14 cells" in packed.output
+    unpack = ["experiment", "unpack", str(file), "--results", str(tmp_path / "tiny.json")]
+    again = tmp_path / "again"
+    kept = read_cells(done.cells_folder)
+    first = next(iter(kept))
+    (again / "cells").mkdir(parents=True)
+    (again / "cells" / f"{first}.json").write_text("{}")
+    assert "13 cells in" in cli.invoke(app, [*unpack, "--folder", str(again)]).output
+    assert read_cells(again / "cells") == kept | {first: {}}
+    nothing = cli.invoke(app, ["experiment", "run", str(file), "--folder", str(again), "--data", str(data)])
+    assert nothing.exit_code == 0
+    assert read_cells(again / "cells") == kept | {first: {}}
     run = ["experiment", "run", str(file), "--folder", str(tmp_path / "run"), "--data", str(data)]
     assert cli.invoke(app, [*run, "--method", "zero-filling"]).exit_code == 0
     assert len(read_cells(tmp_path / "run" / "cells")) == 2

@@ -70,7 +70,7 @@ class UniversalLDA(ULDA, TrainableMethod):
     --------
     >>> model = UniversalLDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (23628, 18926)
+    (26478, 20351)
     """
 
     name: ClassVar[str] = "ulda"

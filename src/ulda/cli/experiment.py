@@ -257,6 +257,28 @@ def pack(
     typer.echo(f"{len(cells)} cells in {out}")
 
 
+@app.command()
+def unpack(
+    name: NameArgument,
+    results: Annotated[Path, typer.Option(help="A file that `pack` wrote.")],
+    scale: ScaleOption = "bench",
+    folder: FolderOption = None,
+) -> None:
+    """Write the results of a packed file into the folder of an experiment, so that a run goes on from them.
+
+    Results that are there already stay. Models are not packed: `ulda experiment run --renew` trains those again that
+    something is still to be adapted from.
+    """
+    from ulda.experiments.cells import Cell, write_cell
+
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    packed = _cells(runner, results)
+    new = [cell for found in packed.values() if not runner.is_done(cell := Cell(**found["cell"]))]
+    for cell in new:
+        write_cell(runner.cells_folder, cell, packed[cell.key])
+    typer.echo(f"{len(new)} cells in {runner.cells_folder}, {len(packed) - len(new)} were there")
+
+
 def parse_time(text: str) -> float | None:
     """Return a time such as 2h, 90m or 30s in seconds; None for none.
 
