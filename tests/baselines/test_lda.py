@@ -80,11 +80,15 @@ def test_the_features_are_convolutions_with_the_activation_between_them() -> Non
     np.testing.assert_allclose(found[:4] + 1j * found[4:], q, atol=1e-5)
 
 
-def test_it_is_the_solver_of_the_unrolled_network() -> None:
+@pytest.mark.parametrize("gains", [{}, {"line_steps": True}, {"channel_steps": True}])
+def test_it_is_the_solver_of_the_unrolled_network(gains: dict[str, bool]) -> None:
     physics = CartesianMRI(cartesian_mask(33, 0.4))
     y = physics.A(images(2, 33, 27))
-    model = LDA(seed=3, sources=["brain", "knee"], **SMALL)
-    same = ULDA(Architecture(width=4, depth=2, phases=3, **WITHOUT_GAINS), ["knee"], seed=3)
+    model = LDA(seed=3, sources=["brain", "knee"], **SMALL, **gains)
+    same = ULDA(Architecture(width=4, depth=2, phases=3, **WITHOUT_GAINS | gains), ["knee"], seed=3)
+    names = dict(same.steps["knee"].named_parameters())
+    assert ("log_lines" in names, "log_channels" in names) == ("line_steps" in gains, "channel_steps" in gains)
+    assert dict(model.net("knee").steps["knee"].named_parameters()).keys() == names.keys()
     with torch.no_grad():
         expected = same(y, physics, "knee")
         assert torch.equal(model(y, physics, "knee"), expected)

@@ -378,3 +378,15 @@ def test_files_from_before_phases_had_several_steps(name: str, tmp_path: Path) -
     physics = CartesianMRI(cartesian_mask(16, 0.4))
     y = physics.A(torch.ones(1, 16, 16, dtype=torch.complex64))
     assert torch.equal(again(y, physics, "knee"), model(y, physics, "knee"))
+
+
+def test_files_from_before_steps_had_gains(tmp_path: Path) -> None:
+    kind: Any = method_class("ulda")
+    model = kind(sources=["knee"], width=2, line_steps=False, channel_steps=False)
+    model.save(tmp_path / "model")
+    place = tmp_path / "model" / "model.json"
+    facts = json.loads(place.read_text())
+    del facts["sizes"]["line_steps"], facts["sizes"]["channel_steps"]
+    place.write_text(json.dumps(facts))
+    assert kind.load(tmp_path / "model").sizes == model.sizes
+    assert dict(kind(sources=["knee"], width=2).named_parameters()).keys() > dict(model.named_parameters()).keys()

@@ -63,24 +63,30 @@ def adjoint(kernel: NDArray[Any]) -> NDArray[Any]:
     return kernel.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1].conj()
 
 
-def test_the_way_back_uses_the_other_kernels() -> None:
+@pytest.mark.parametrize("gains", [None, torch.linspace(0.5, 1.5, 9, dtype=torch.float64).reshape(3, 3)])
+def test_the_way_back_uses_the_other_kernels(gains: Tensor | None) -> None:
     """Against complex sums of shifted images: forward with one set of kernels, back with the adjoints of another."""
     (g, h), (g_back, h_back) = parts(0), parts(1)
+    factors = np.ones((3, 3)) if gains is None else gains.numpy()
+
+    def amplified(g: FeatureExtractor, h: Adapter) -> list[NDArray[Any]]:
+        return [kernel * row[:, None, None, None] for kernel, row in zip(kernels(g, h), factors, strict=True)]
+
     x, eps, delta = images(1, 9, 8).to(torch.complex128), 0.05, 0.2
     s, before = x.numpy(), []
-    *layers, last = kernels(g, h)
+    *layers, last = amplified(g, h)
     for kernel in layers:
         before.append(complex_convolution(s, kernel))
         s = split(lambda part: smoothed_relu(part, delta), before[-1])
     q = complex_convolution(s, last)
     length = np.sqrt((np.abs(q) ** 2).sum(0))
     value = np.where(length <= eps, length**2 / (2 * eps), length - eps / 2).sum()
-    *layers_back, last_back = kernels(g_back, h_back)
+    *layers_back, last_back = amplified(g_back, h_back)
     back = complex_convolution(q / np.maximum(length, eps), adjoint(last_back))
     for a, kernel in zip(reversed(before), reversed(layers_back), strict=True):
         slope = derivative(a.real, delta), derivative(a.imag, delta)
         back = complex_convolution(slope[0] * back.real + 1j * slope[1] * back.imag, adjoint(kernel))
-    found = UntiedRegularizer(g, h, g_back, h_back).value_and_grad(x, eps)
+    found = UntiedRegularizer(g, h, g_back, h_back).value_and_grad(x, eps, gains)
     assert found[0].item() == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(found[1][0].detach().numpy(), back[0], atol=1e-12)
 

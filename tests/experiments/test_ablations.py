@@ -114,6 +114,11 @@ def test_what_the_ablations_have_in_common_is_run_once() -> None:
         for variant in one.variants:
             assert variants.setdefault(variant.name, variant) == variant
     assert len(variants) < sum(len(one.variants) for one in found) - 5
+    # whatever adds kernels teaches their weights at the common rate, in few steps and in many
+    adding = [
+        variant for variant in variants.values() if variant.method == "ulda" and "adapt_only" not in variant.sizes
+    ]
+    assert {variant.adapt["added_rate"] for variant in adding} == {1.0}
 
 
 @pytest.mark.parametrize(

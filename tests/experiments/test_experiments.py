@@ -28,7 +28,7 @@ from ulda.errors import UldaError
 from ulda.evaluation import psnr
 from ulda.experiments import Experiment, dry_run, load_experiment
 from ulda.experiments.cells import Cell, cells_of, pack, read_cells, write_cell
-from ulda.experiments.recipes import outdated
+from ulda.experiments.recipes import digest_of, outdated
 from ulda.experiments.running import Runner
 from ulda.experiments.scheduling import estimate, guess, pending, progress_of, run_all
 from ulda.experiments.tables import collect, difference, formatted, records_of, rows_of
@@ -428,6 +428,16 @@ def test_cells_of_other_settings_are_noticed_and_renewed(tmp_path: Path, data: P
     assert "3 of them were run with other settings" in cli.invoke(app, status).output
 
 
+def test_sizes_without_gains_are_those_of_before_there_were_any(done: Runner) -> None:
+    recipe = read_cells(done.cells_folder)["train-ulda"]["recipe"]
+    assert recipe["sizes"]["line_steps"] is recipe["sizes"]["channel_steps"] is True
+    gains = {"line_steps", "channel_steps"}
+    before = recipe | {"sizes": {key: value for key, value in recipe["sizes"].items() if key not in gains}}
+    without = recipe | {"sizes": recipe["sizes"] | dict.fromkeys(gains, False)}
+    assert digest_of(before) == digest_of(without)
+    assert digest_of(recipe) != digest_of(without)
+
+
 def test_a_newer_setting_does_not_make_an_older_cell_another_one(done: Runner) -> None:
     cells = read_cells(done.cells_folder)
     scale = done.data.scale
@@ -533,6 +543,10 @@ def test_the_commands(tmp_path: Path, data: Path, done: Runner) -> None:
     (again / "cells" / f"{first}.json").write_text("{}")
     assert "13 cells in" in cli.invoke(app, [*unpack, "--folder", str(again)]).output
     assert read_cells(again / "cells") == kept | {first: {}}
+    wrong = tmp_path / "paper.json"
+    pack(kept, wrong, experiment="tiny", scale="paper")
+    refused = cli.invoke(app, [*unpack[:-1], str(wrong), "--folder", str(again)])
+    assert "holds results at the scale paper, not bench; say --scale paper" in str(refused.exception)
     nothing = cli.invoke(app, ["experiment", "run", str(file), "--folder", str(again), "--data", str(data)])
     assert nothing.exit_code == 0
     assert read_cells(again / "cells") == kept | {first: {}}

@@ -61,3 +61,14 @@ def test_the_filter_of_lines_is_self_adjoint_and_differentiable() -> None:
     )
     gains, x = LINE_GAINS.clone().requires_grad_(), images(8, 9, dtype=torch.complex128).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, gains: line_filter(x, gains, -1), (x, gains))
+
+
+def test_what_is_kept_serves_a_training_after_an_inference() -> None:
+    x = images(1, 47, 45, dtype=torch.complex128)
+    with torch.inference_mode():
+        line_filter(x, LINE_GAINS, -2)
+        radial_filter(x, GAINS)
+    lines, radii = LINE_GAINS.clone().requires_grad_(), GAINS.clone().requires_grad_()
+    (line_filter(x, lines, -2).abs().sum() + radial_filter(x, radii).abs().sum()).backward()
+    assert lines.grad is not None
+    assert radii.grad is not None

@@ -15,7 +15,7 @@ from tests.linear_checks import complex_normal
 from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, cartesian_mask, espirit_maps
 from ulda.physics.spectrum import LINE_KNOTS
 from ulda.solvers import Evaluation, Options, Reconstruction, Status, Trace, beta_from_gamma, elda
 from ulda.solvers.elda import is_downhill
@@ -385,7 +385,7 @@ def test_a_spectrum_needs_images() -> None:
     problem = shrinkage_problem()
     with pytest.raises(UldaError, match="a spectrum is one of complex images"):
         elda(problem, problem.y, Options(kappa=0.1, spectrum=[1.0] * 6))
-    with pytest.raises(UldaError, match="gains of lines are those of complex images"):
+    with pytest.raises(UldaError, match="lines are those of complex images"):
         elda(problem, problem.y, Options(kappa=0.1, lines=[1.0] * 15))
 
 
@@ -558,3 +558,18 @@ def test_momentum_is_dropped_where_it_leads_uphill() -> None:
     heavy, _ = distance_after(12, kappa=10.0, momentum=0.95)
     without, _ = distance_after(12, kappa=10.0)
     assert heavy < 0.5 * without
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_lines_are_those_of_the_phase_encode_axis(axis: int) -> None:
+    """What is left of a wave in a line that was not sampled is its gain, along the axis of the mask."""
+    mask = Mask(tuple(line == 8 for line in range(16)))
+    physics = CartesianMRI(mask, axis)
+    places = torch.arange(16, dtype=torch.float64)
+    wave = torch.exp(2j * math.pi * 3 * places / 16)
+    wave = (wave[:, None] if axis == -2 else wave).expand(16, 16)[None].to(torch.complex128)
+    lines = torch.linspace(0.5, 2.0, 15, dtype=torch.float64)
+    problem = Reconstruction(physics, physics.A(wave), Regularizer(FeatureExtractor(2, 1), Adapter(2)).double())
+    expected = float(np.interp(2 * 3 / 16, LINE_KNOTS, lines.numpy()))
+    assert torch.allclose(problem.unmeasured(wave, lines), expected * wave, atol=1e-12)
+    assert torch.allclose(problem.unmeasured(wave), wave, atol=1e-12)

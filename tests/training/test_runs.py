@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,18 @@ def test_a_run_of_before_phases_had_several_steps_is_not_continued_with_them(con
     place.write_text(re.sub(r"steps_per_phase: \d+,?", "", place.read_text()))
     with pytest.raises(UldaError, match=r"started with another architecture.steps_per_phase \(1, now 5\)"):
         prepare(tmp_path, config, resume=True)
+
+
+def test_a_run_of_before_steps_had_gains_is_not_continued_with_them(config: Config, tmp_path: Path) -> None:
+    prepare(tmp_path, config, resume=False)
+    place = tmp_path / "config.yaml"
+    kept = re.sub(r"(line|channel)_steps: \w+,?", "", place.read_text())
+    place.write_text(kept)
+    with pytest.raises(UldaError, match=r"started with another architecture.line_steps \(False, now True\)"):
+        prepare(tmp_path, config, resume=True)
+    assert place.read_text() == kept
+    without = replace(config.architecture, line_steps=False, channel_steps=False)
+    prepare(tmp_path, config.model_copy(update={"architecture": without}), resume=True)
 
 
 def test_the_card_counts_all_rounds(config: Config, whole: Path, tmp_path: Path) -> None:

@@ -269,11 +269,14 @@ def unpack(
     Results that are there already stay. Models are not packed: `ulda experiment run --renew` trains those again that
     something is still to be adapted from.
     """
-    from ulda.experiments.cells import Cell, write_cell
+    from ulda.experiments.cells import cells_of, scale_of, write_cell
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
     packed = _cells(runner, results)
-    new = [cell for found in packed.values() if not runner.is_done(cell := Cell(**found["cell"]))]
+    if (packed_at := scale_of(results)) != scale:
+        raise UldaError(f"{results.name} holds results at the scale {packed_at}, not {scale}; say --scale {packed_at}")
+    wanted = [cell for cell in cells_of(runner.experiment, runner.data.scale) if cell.key in packed]
+    new = [cell for cell in wanted if not runner.is_done(cell)]
     for cell in new:
         write_cell(runner.cells_folder, cell, packed[cell.key])
     typer.echo(f"{len(new)} cells in {runner.cells_folder}, {len(packed) - len(new)} were there")

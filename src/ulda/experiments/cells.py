@@ -112,6 +112,11 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def scale_of(path: Path) -> str:
+    """Return the name of the scale of a file that `pack` wrote."""
+    return str(json.loads(path.read_text(encoding="utf-8")).get("scale"))
+
+
 def seconds_of(result: dict[str, Any]) -> float:
     """Return the time of a cell, that before an interruption among it, which older files tell apart."""
     return max(float(result["wall_clock"]), float(result.get("spent", {}).get("seconds", 0.0)))

@@ -123,7 +123,8 @@ def _essence(recipe: Mapping[str, Any]) -> dict[str, Any]:
     recipe = _with_effect(recipe)
     short = {**recipe, "settings": _shortened(Settings, recipe["settings"])}
     if "sizes" in recipe:  # results of before these sizes do not have them
-        short["sizes"] = {key: value for key, value in recipe["sizes"].items() if WITHOUT_GAINS.get(key) is not value}
+        gains = WITHOUT_GAINS.items()
+        short["sizes"] = {key: value for key, value in recipe["sizes"].items() if (key, value) not in gains}
     if "domain" in recipe:
         short["domain"] = _shortened(DomainEntry, recipe["domain"])
     if "sources" in recipe:

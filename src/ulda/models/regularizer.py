@@ -128,7 +128,8 @@ def amplified(kernels: list[Tensor], gains: Tensor | None) -> list[Tensor]:
     expected = (len(kernels), kernels[0].shape[0] // 2)
     if tuple(gains.shape) != expected:
         raise UldaError(f"the gains of channels have shape {tuple(gains.shape)}, but the regulariser needs {expected}")
-    return [kernel * gain.repeat(2)[:, None, None, None] for kernel, gain in zip(kernels, gains, strict=True)]
+    factors = gains.to(kernels[0]).repeat(1, 2)[:, :, None, None, None]
+    return [kernel * factor for kernel, factor in zip(kernels, factors, strict=True)]
 
 
 def _smoothed_length(squares: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:

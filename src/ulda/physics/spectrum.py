@@ -81,6 +81,7 @@ def _interpolation(places: Tensor, at: Sequence[float]) -> Tensor:
     knots = torch.tensor(at, dtype=torch.float64)
     upper = torch.bucketize(places, knots).clamp(1, len(knots) - 1)
     share = (places - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
-    weights = torch.zeros(len(knots), *places.shape, dtype=torch.float64)
+    with torch.inference_mode(False):  # it is kept, also for training
+        weights = torch.zeros(len(knots), *places.shape, dtype=torch.float64)
     weights.scatter_(0, (upper - 1)[None], (1 - share)[None])
     return weights.scatter_(0, upper[None], share[None])

@@ -57,10 +57,11 @@ def elda(
         raise UldaError(f"the solver needs a batch (n, ...) with at least one sample, but got shape {tuple(x0.shape)}")
     if not torch.isfinite(torch.view_as_real(x0) if x0.is_complex() else x0).all():
         raise UldaError("the starting point holds NaN or infinite values")
-    for name in ("spectrum", "lines"):
-        if getattr(options, name) is not None and not (x0.is_complex() and x0.ndim > 2):
-            what = {"spectrum": "a spectrum is one", "lines": "gains of lines are those"}[name]
-            raise UldaError(f"{what} of complex images (n, ..., H, W); leave it out, or give the solver such")
+    is_image = x0.is_complex() and x0.ndim > 2
+    if options.spectrum is not None and not is_image:
+        raise UldaError("a spectrum is one of complex images (n, ..., H, W); leave it out, or give the solver such")
+    if options.lines is not None and not is_image:
+        raise UldaError("lines are those of complex images (n, ..., H, W); leave them out, or give the solver such")
     options.check_batch(x0.shape[0])
     objective.check(x0)
 

@@ -49,7 +49,8 @@ class Options:
     kappa
         Extra step along the regulariser in what was not measured; 0 is the method of the paper. The data fidelity has
         curvature 1 in what was measured and 0 in the rest, so there longer steps are right. For a single coil it does
-        not move the point where proposals come to rest, which is closest to a stationary one for ``alpha = beta``.
+        not move the point where proposals come to rest, which is closest to a stationary one for ``alpha = beta`` and
+        without gains of channels.
     spectrum
         Gains of the extra step by spatial frequency, at `ulda.physics.spectrum.KNOTS`: ``(6,)``, or ``(n_steps, 6)``
         for one set per learned step; None for gain 1. A regulariser that looks at differences of neighbours is curved

@@ -79,7 +79,8 @@ class Architecture:
     eps_ratio
         The smoothing, relative to the weight of the adapter: ``eps`` only means something relative to the features.
     tied_steps
-        ``beta = alpha``: proposals then come to rest close to the stationary points of the objective.
+        ``beta = alpha``: without gains of channels, proposals then come to rest close to the stationary points of the
+        objective.
     spectral_steps
         Learn gains of the extra step by spatial frequency; see `ulda.solvers.Options`.
     line_steps
@@ -243,9 +244,9 @@ class ULDA(nn.Module):
         """
         mixing = self.mixing(domain)
         gains = [parameter for name, parameter in self.steps[domain].named_parameters() if name in _LOGARITHMS_OF_GAINS]
-        if mixing is None or not (mixing.rank > OWN_KERNELS or gains):
+        if mixing is None or mixing.rank == 0 or not (mixing.rank > OWN_KERNELS or gains):
             return
-        if mixing.rank and not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
+        if not any(bool(parameter.any()) for parameter in mixing.weights.parameters()):
             self.give_mixing(domain, min(mixing.rank, OWN_KERNELS))
             return
         for parameter in (*mixing.parameters(), *self.adapters[domain].parameters(), *gains):

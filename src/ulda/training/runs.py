@@ -17,7 +17,7 @@ from ulda.training.config_text import config_yaml
 from ulda.training.files import save_base
 from ulda.training.history import Progress, Report, last_validation, total_seconds, total_steps
 from ulda.training.loop import Task
-from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, WITHOUT_GAINS, Architecture
 from ulda.training.settings import Settings
 from ulda.training.slices import DEMO, choose_slices, normalised_images, opened, split_for_training
 from ulda.training.stages import initialise, train_sources
@@ -201,9 +201,10 @@ def prepare(folder: Path, config: Config, resume: bool) -> None:
     if resume and place.exists():
         text = place.read_text(encoding="utf-8")
         before = _facts(parse_config(text))
-        # a run of before a phase had several steps does not say how many
+        # a run of before there were these sizes does not say them
         if config.method == ULDA_METHOD:
-            before |= {f"architecture.{key}": value for key, value in ONE_STEP_PER_PHASE.items() if key not in text}
+            earlier = {**ONE_STEP_PER_PHASE, **WITHOUT_GAINS}
+            before |= {f"architecture.{key}": value for key, value in earlier.items() if key not in text}
         now = _facts(config)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:
