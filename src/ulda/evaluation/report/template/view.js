@@ -19,12 +19,14 @@ function listenToPointer(canvas) {
   const pointers = new Map();
   let mode = "";
   let distance = 0;
+  let start = [0, 0]; // in the window: the image scrolls along with a finger that scrolls
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
   };
   canvas.addEventListener("pointerdown", (event) => {
     pointers.set(event.pointerId, at(event));
+    start = [event.clientX, event.clientY];
     canvas.setPointerCapture(event.pointerId);
     mode = "begun";
     if (pointers.size === 2) {
@@ -44,7 +46,7 @@ function listenToPointer(canvas) {
     if (!pointers.has(event.pointerId)) return;
     const [oldX, oldY] = pointers.get(event.pointerId);
     const [x, y] = at(event);
-    if (mode === "begun") mode = intent(oldX, (x - oldX) * canvas.clientWidth, (y - oldY) * canvas.clientHeight);
+    if (mode === "begun") mode = intent(oldX, event.clientX - start[0], event.clientY - start[1]);
     if (mode === "begun") return;
     pointers.set(event.pointerId, [x, y]);
     if (mode === "divide") setSplit(x);
