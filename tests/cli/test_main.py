@@ -82,6 +82,9 @@ def test_demo_adapts_compares_and_certifies(tmp_path: Path) -> None:
     with Image.open(min(out.glob("*.png"))) as picture:
         assert picture.width > 5 * 128
     assert {path.name for path in out.glob("*.svg")} == {"psnr.svg", "objective.svg", "gradient.svg"}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "un-adapted" in page
     assert result["certificate"]["verified"]
     assert run("-m", "ulda", "verify", str(out / "knee.h5")).returncode == 0
     assert load_adapter(load_base(tmp_path / "tiny"), out / "knee-adapter") == "knee"

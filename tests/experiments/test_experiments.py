@@ -131,6 +131,9 @@ def test_a_cell_tells_all(done: Runner) -> None:
     # there are fewer than 100
     assert scores["n"] == len(done.data.domain(done.experiment.targets[0]).select(split="train"))
     assert result["wall_clock"] > 0
+    assert result["peak_memory_mb"] > 50
+    assert result["variant"]["method"] == "dncn"
+    assert (result["scale"]["name"], result["scale"]["side"]) == ("bench", done.data.scale.side)
     assert result["software"]["torch"] == torch.__version__
     assert result["n_adapted"] == result["n_parameters"]
 
