@@ -16,11 +16,12 @@ from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture, load_adapter, load_base, network, save_base
 from ulda.training.adaptation import Adaptation, adapt, default_settings
 from ulda.training.history import Progress
+from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import read_settings
 from ulda.training.slices import normalised_images
 
 # so much regularisation that every adaptation has something to gain
-SMALL = Architecture(width=3, depth=2, phases=3, adapter_weight=0.3)
+SMALL = Architecture(width=3, depth=2, phases=3, adapter_weight=0.3, **WITHOUT_GAINS)
 RATES = {"learning_rate": 3e-3, "adapter_rate": 10.0, "step_size_rate": 1.0}
 QUICK = read_settings({"steps": 9, "batch_size": 2, "validate_every": 3, "checkpoint_every": 2} | RATES)
 WILD = {"adapter_rate": 1e4, "descent": "none"}

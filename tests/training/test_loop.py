@@ -21,11 +21,12 @@ from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture, loop
 from ulda.training.augmentation import artificial_masks
 from ulda.training.history import Progress, last_validation
-from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, step_loss, validate
+from ulda.training.loop import Batch, Task, draw, fit, learning_rate, phases_at, rate_factor, step_loss, validate
+from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings, read_settings
 from ulda.training.stages import adapt, initialise
 
-SMALL = Architecture(width=3, depth=2, phases=3)
+SMALL = Architecture(width=3, depth=2, phases=3, **WITHOUT_GAINS)
 QUICK = Settings(steps=6, batch_size=2, validate_every=3, checkpoint_every=2)
 CHAINED = {
     "lower_level": "equilibrium",
@@ -259,6 +260,16 @@ def test_adaptation_leaves_everything_else_bit_identical() -> None:
     assert not torch.equal(
         model.get_parameter("adapters.knee.layer.real"), start.get_parameter("adapters.knee.layer.real")
     )
+
+
+def test_gains_learn_as_fast_as_step_sizes() -> None:
+    model = ULDA(Architecture(width=3, depth=2, phases=1), ["knee"])
+    settings = QUICK.model_copy(update={"steps": 2, "phases": ()})
+    fit(model, [task()], settings)
+    for name in ("log_lines", "log_channels"):
+        gains = model.steps["knee"].get_parameter(name)
+        assert (gains != 0).double().mean() > 0.9
+        assert rate_factor(f"steps.knee.{name}", settings) == settings.step_size_rate
 
 
 def test_the_best_validation_wins() -> None:
