@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ulda.baselines import Method, TotalVariation, Wavelet, ZeroFilled
-from ulda.evaluation import evaluate
+from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.metrics import evaluate
 from ulda.physics import CartesianMRI, cartesian_mask, fourier_resize
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import torch
 
 from benchmarks.regularizer import machine, memory_mb
 from scripts.marked import write_between
-from ulda.baselines import METHODS, TrainableMethod, method_class
+from ulda.methods import METHODS, TrainableMethod, method_class
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings

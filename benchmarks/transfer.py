@@ -29,10 +29,11 @@ import torch
 from torch import Tensor, nn
 
 from scripts.marked import write_between
-from ulda.baselines import TotalVariation, ZeroFilled
-from ulda.baselines.dncn import DnCn
 from ulda.data import Domain, ImportOptions, import_domain
-from ulda.evaluation import paired_difference, psnr, ssim
+from ulda.evaluation import paired_difference
+from ulda.methods import TotalVariation, ZeroFilled
+from ulda.methods.dncn import DnCn
+from ulda.metrics import psnr, ssim
 from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Status
 from ulda.solvers.certificate import software_versions

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from ulda.baselines import Method, TotalVariation, Wavelet, ZeroFilled
 from ulda.evaluation import compare
 from ulda.evaluation.learned import Learned
+from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
 from ulda.physics import cartesian_mask
 from ulda.training import ULDA, load_base, save_base
 from ulda.training.files import read_facts
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of the training")
     parser.add_argument("--thin", type=int, default=1, help="judge on every so many-th test slice")
-    parser.add_argument("--out", type=Path, default=ROOT / "src" / "ulda" / "bundled" / "base")
+    parser.add_argument("--out", type=Path, default=ROOT / "src" / "ulda" / "models" / "bundled" / "base")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     card = read_facts(arguments.run / "model.json", "ulda-base")["card"]

@@ -21,7 +21,7 @@ INDEX = "README.md"
 
 FURTHER = {
     "ulda.errors": ["MissingExtraError", "UldaError"],
-    "ulda.bundled": ["bundled_names", "model_folder"],
+    "ulda.models.bundled": ["bundled_names", "model_folder"],
     "ulda.reconstruction": ["FileSummary", "reconstruct_file"],
     "ulda.data.measurements": ["Undersampling"],
     "ulda.solvers.certificate": ["digest"],

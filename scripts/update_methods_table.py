@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.marked import write_between
-from ulda.baselines.listing import methods_table
+from ulda.methods.listing import methods_table
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "methods.md"
 BEGIN, END = "<!-- methods -->", "<!-- end of methods -->"

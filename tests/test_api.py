@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import ulda
-from ulda.bundled import bundled_names, model_folder
 from ulda.data import demo
 from ulda.errors import UldaError
+from ulda.models.bundled import bundled_names, model_folder
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
 from ulda.solvers import load_run
 from ulda.training import ULDA, Architecture, save_adapter, save_base
@@ -77,7 +77,7 @@ def test_an_unknown_name_lists_the_bundled_ones(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UldaError, match="no bundled base 'bse' and no such folder") as raised:
         ulda.load("bse")
     assert str(raised.value).endswith(", ".join(bundled_names()) or "none")
-    monkeypatch.setattr("ulda.bundled.FOLDER", tmp_path)
+    monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path)
     save_base(ULDA(SMALL, ["brain"]), tmp_path / "tiny")
     assert bundled_names() == ["tiny"]
     assert model_folder("tiny") == tmp_path / "tiny"
@@ -104,7 +104,7 @@ def test_the_certificate_is_verified_and_the_image_is_the_networks(model: ULDA) 
 def test_a_domain_that_mixes_channels_is_certified_with_the_kernels_it_has(tmp_path: Path) -> None:
     model = ULDA(SMALL, ["brain"])
     model.add_domain("knee")
-    plain = model.regularizer("knee").settled()
+    plain = model.regularizer("knee").materialize()
     model.give_mixing("knee")
     with torch.no_grad():
         for parameter in model.mixings["knee"].parameters():

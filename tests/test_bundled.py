@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import ulda
-from ulda.bundled import bundled_names, model_folder
 from ulda.data import demo
-from ulda.evaluation import psnr
+from ulda.metrics import psnr
+from ulda.models.bundled import bundled_names, model_folder
 from ulda.physics import CartesianMRI, cartesian_mask, normalise_measurement
 from ulda.training.network import UNADAPTED
 

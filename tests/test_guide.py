@@ -156,7 +156,7 @@ def test_the_commands_for_each_format_run(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["train", "reconstruct", "evaluate", "report"])
 def test_the_commands_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On small files and with a tiny model in the place of the bundled one; every file they name is written."""
-    monkeypatch.setattr("ulda.bundled.FOLDER", tmp_path / "bundled")
+    monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path / "bundled")
     write_own_files(tmp_path, scan_is_whole=name == "report")
     monkeypatch.chdir(tmp_path)
     for words in ulda_commands((ROOT / "docs" / f"{name}.md").read_text()):

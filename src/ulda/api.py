@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulda.bundled import model_folder
 from ulda.errors import UldaError
 from ulda.models import Regularizer
+from ulda.models.bundled import model_folder
 from ulda.physics import Physics, normalise_measurement
 from ulda.solvers import Trace, Verdict, certify, save_run, verify
 from ulda.solvers.record import rescale
@@ -127,7 +127,7 @@ def reconstruct(
     if y.numel() == 0 or not torch.isfinite(y).all():
         raise UldaError("the measurement is empty, or holds NaN or infinite values")
     chosen = model.active_domain(domain)
-    regularizer = model.regularizer(chosen).settled()
+    regularizer = model.regularizer(chosen).materialize()
     changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     options = model.options(chosen, safeguard=True, **changes)
     scaled, zero_filled, peak = normalise_measurement(_in_precision_of(model, y if is_batch else y[None]), physics)

@@ -95,7 +95,7 @@ def reconstruct_file(
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []
     n_coils, n_done = 1, 0
-    with run_output(run_path, model.regularizer(chosen).settled(), facts, overwrite=overwrite) as writer:
+    with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
         for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
             result = reconstruct(model, measured.y, measured.physics, domain=chosen, iterations=iterations)
             run = result.trace, result.measurement, result.physics, result.solution

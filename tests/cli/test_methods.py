@@ -10,8 +10,8 @@ import yaml
 
 from tests.cli.conftest import Command
 from tests.training.small_domains import write_domain
-from ulda.baselines import METHODS, DnCn, load_method
 from ulda.data import DomainWriter, Header, Record, demo
+from ulda.methods import METHODS, DnCn, load_method
 from ulda.training import ULDA, Architecture, load_base, save_base
 
 CONFIG = """

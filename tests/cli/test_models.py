@@ -13,7 +13,7 @@ from ulda.training import ULDA, Architecture, base_fingerprint, save_adapter, sa
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a bundled model called base, and a folder with an adapter of it."""
     model = ULDA(sources=["brain", "prostate"])
-    monkeypatch.setattr("ulda.bundled.FOLDER", tmp_path / "bundled")
+    monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path / "bundled")
     monkeypatch.setattr("ulda.training.catalogue.FOLDER", tmp_path / "bundled")
     save_base(model, tmp_path / "bundled" / "base", {"data": {"brain": "CC0"}, "limits": ["research", "no device"]})
     model.add_domain("knee")

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ulda.baselines import ZeroFilled
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
 from ulda.evaluation import compare, save_panel
+from ulda.methods import ZeroFilled
 from ulda.physics import (
     CartesianMRI,
     MultiCoilMRI,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ulda.data import demo
-from ulda.evaluation import evaluate
 from ulda.evaluation.learned import Learned, psnr_per_phase
+from ulda.metrics import evaluate
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 

@@ -17,7 +17,7 @@ from tests.evaluation.report_examples import HEIGHT, HOSTILE, SUBJECTS, WIDTH, e
 from ulda.api import reconstruct
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
-from ulda.evaluation import PER_SLICE, evaluate, paired_difference
+from ulda.evaluation import paired_difference
 from ulda.evaluation.assessment import assess
 from ulda.evaluation.report import (
     Report,
@@ -41,6 +41,7 @@ from ulda.evaluation.report.images import (
     spectrum_picture,
     to_grey,
 )
+from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ulda.data import Domain, DomainWriter, Header, Record
 from ulda.experiments.cells import Cell, write_cell
 from ulda.experiments.examples import Examples, save_examples
+from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
-from ulda.solvers.certificate import fingerprint
 
 SIDE = 24
 SUBJECTS = ("a", "a", "b", "b", "c", "c")

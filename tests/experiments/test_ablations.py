@@ -13,16 +13,16 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.training.small_domains import write_domain
-from ulda.baselines import DnCn, load_method, method_class
-from ulda.baselines.lda import LDA
-from ulda.baselines.universal import UniversalLDA
 from ulda.cli import app
 from ulda.errors import UldaError
-from ulda.evaluation import psnr
 from ulda.experiments import Experiment, experiment_names, load_experiment, measures
 from ulda.experiments.cells import Cell, cells_of
 from ulda.experiments.measures import check_measurable, measure, rows_of_measures
 from ulda.experiments.running import Runner
+from ulda.methods import DnCn, load_method, method_class
+from ulda.methods.lda import LDA
+from ulda.methods.universal import UniversalLDA
+from ulda.metrics import psnr
 from ulda.models.regularizer import stacked
 from ulda.physics import CartesianMRI, normalise_measurement
 from ulda.training.settings import Settings

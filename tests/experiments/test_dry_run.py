@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 from tests.experiments.test_experiments import TINY
 from tests.training.small_domains import write_domain
-from ulda.baselines import DnCn, method_class
-from ulda.baselines.universal import UniversalLDA
 from ulda.cli import app
 from ulda.data.importing import read_slices
 from ulda.data.readers import Slice
@@ -30,6 +28,8 @@ from ulda.experiments.dry_run import (
     timed_step,
 )
 from ulda.experiments.running import Runner
+from ulda.methods import DnCn, method_class
+from ulda.methods.universal import UniversalLDA
 from ulda.training.settings import Settings
 
 PAPER: dict[str, Any] = TINY | {

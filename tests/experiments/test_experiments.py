@@ -21,17 +21,17 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tests.training.small_domains import write_domain
-from ulda.baselines import ZeroFilled, method_class
 from ulda.cli import app
 from ulda.cli.experiment import parse_time
 from ulda.errors import UldaError
-from ulda.evaluation import psnr
 from ulda.experiments import Experiment, dry_run, load_experiment
 from ulda.experiments.cells import Cell, cells_of, pack, read_cells, write_cell
 from ulda.experiments.recipes import digest_of, outdated
 from ulda.experiments.running import Runner
 from ulda.experiments.scheduling import estimate, guess, pending, progress_of, run_all
 from ulda.experiments.tables import collect, difference, formatted, records_of, rows_of
+from ulda.methods import ZeroFilled, method_class
+from ulda.metrics import psnr
 from ulda.physics import CartesianMRI
 from ulda.training.slices import normalised_images
 

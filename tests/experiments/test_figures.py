@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 
 from tests.experiments.test_experiments import TINY, runner
 from tests.training.small_domains import write_domain
-from ulda.baselines import load_method
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError
 from ulda.experiments import experiment_names, load_experiment
@@ -33,6 +32,7 @@ from ulda.experiments.figures.reconstructions import View, inset_corner, zoom_wi
 from ulda.experiments.figures.results import NothingToDrawError
 from ulda.experiments.figures.style import COLOURS, GREYS, lightness, log_axis, looks_of, new_figure, styled
 from ulda.experiments.running import Runner
+from ulda.methods import load_method
 from ulda.solvers import Options, Trace
 from ulda.solvers.objective import Evaluation
 from ulda.solvers.trace import LINE_SEARCH

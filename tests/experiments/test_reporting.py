@@ -31,8 +31,8 @@ from ulda.evaluation.report import Report, load_comparison, render, save_compari
 from ulda.experiments.cells import Cell, pack, read_cells
 from ulda.experiments.examples import Examples, save_examples
 from ulda.experiments.reporting import read_report
+from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
-from ulda.solvers.certificate import fingerprint
 from ulda.training.slices import choose_slices
 
 

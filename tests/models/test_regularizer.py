@@ -465,7 +465,7 @@ def test_unequal_precisions_and_wrong_eps_are_clear_errors() -> None:
 
 def amplified_copy(regularizer: Regularizer, gains: Tensor) -> Regularizer:
     """Return a regulariser whose kernels have the gains of their channels in them."""
-    other = regularizer.settled()
+    other = regularizer.materialize()
     layers = [*other.extractor.layers, *([] if other.adapter is None else [other.adapter.layer])]
     for layer, gain in zip(layers, gains, strict=True):
         for part in layer.parameters():

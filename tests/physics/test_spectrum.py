@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.baselines.test_methods import images
+from tests.methods.test_methods import images
 from ulda.physics.spectrum import KNOTS, LINE_KNOTS, line_filter, radial_filter
 
 GAINS = torch.tensor([4.0, 3.0, 2.5, 2.0, 1.0, 0.5], dtype=torch.float64)

@@ -17,10 +17,11 @@ import torch
 
 from ulda.data import demo
 from ulda.errors import UldaError
+from ulda.io.fingerprints import digest
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, espirit_maps
 from ulda.solvers import Options, Reconstruction, Run, elda, load_run, save_run, verify
-from ulda.solvers.certificate import digest, summarize
+from ulda.solvers.certificate import summarize
 from ulda.solvers.trace import Step
 from ulda.training import ULDA, Architecture
 
@@ -193,7 +194,7 @@ def test_kernels_that_are_computed_from_others_count(tmp_path: Path, run: Run) -
         )
     certificate = save_run(tmp_path / "run.h5", trace, run.y, run.physics, model.regularizer("brain"), x)
     assert load_run(tmp_path / "run.h5").verify().ok
-    assert verify(certificate, run.y, run.physics, model.regularizer("brain").settled(), x).ok
+    assert verify(certificate, run.y, run.physics, model.regularizer("brain").materialize(), x).ok
     with torch.no_grad():
         model.extractor.get_parameter("layers.0.real").add_(1e-3)
     problems = verify(certificate, run.y, run.physics, model.regularizer("brain"), x).problems

@@ -160,7 +160,7 @@ def test_the_steps_are_those_of_the_algorithm() -> None:
     assert torch.allclose(elda(problem, x0, lined)[0], u - 0.01 * of_lines, atol=1e-14)
 
     # with gains of channels: the step follows another regulariser, and is judged by this one
-    amplified = problem.regularizer.settled()
+    amplified = problem.regularizer.materialize()
     layers = [*amplified.extractor.layers, amplified.adapter.layer]  # type: ignore[union-attr]
     channels = torch.linspace(0.5, 1.5, len(layers) * amplified.extractor.width, dtype=torch.float64)
     channels = channels.reshape(len(layers), -1)

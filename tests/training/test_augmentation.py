@@ -12,9 +12,9 @@ import pytest
 import torch
 from scipy.ndimage import affine_transform
 
-from ulda.baselines import METHODS, Budget, method_class
-from ulda.baselines.runs import for_method
 from ulda.data import demo
+from ulda.methods import METHODS, Budget, method_class
+from ulda.methods.runs import for_method
 from ulda.physics import cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.adaptation import default_settings

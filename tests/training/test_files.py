@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ulda.baselines import DnCn
 from ulda.errors import UldaError
+from ulda.methods import DnCn
 from ulda.models.extractor import OWN_KERNELS, ChannelMixing
 from ulda.training import ULDA, Architecture, base_fingerprint, load_adapter, load_base, save_adapter, save_base
 from ulda.training.files import domain_fingerprint

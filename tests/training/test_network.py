@@ -9,7 +9,7 @@ import torch
 
 from ulda.data import demo
 from ulda.errors import UldaError
-from ulda.evaluation import ssim
+from ulda.metrics import ssim
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps, normalise_measurement
 from ulda.physics.spectrum import KNOTS
 from ulda.solvers import Options, Reconstruction, elda

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.training.small_domains import write_domain
-from ulda.baselines.runs import for_method
 from ulda.errors import UldaError
+from ulda.methods.runs import for_method
 from ulda.training import ULDA, Architecture, load_base
 from ulda.training.config import Config, parse_config
 from ulda.training.history import Progress

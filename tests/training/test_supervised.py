@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ulda.baselines import DnCn
 from ulda.data import demo
 from ulda.errors import UldaError
+from ulda.methods import DnCn
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.loop import Batch, Task, fit, step_loss

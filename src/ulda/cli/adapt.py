@@ -91,8 +91,8 @@ def adapt(
 
 def _adaptation(base: str, method: str | None, out: Path, *, augment: bool) -> Callable[..., Outcome]:
     """Return what adapts the model in a folder: that of bases, or that of all other methods."""
-    from ulda.baselines import method_class, runs
-    from ulda.bundled import model_folder
+    from ulda.methods import method_class, runs
+    from ulda.models.bundled import model_folder
     from ulda.training import adaptation, load_base
     from ulda.training.catalogue import method_in
 

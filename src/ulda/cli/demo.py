@@ -44,9 +44,9 @@ def demo(
         raise UldaError(f"{out} holds other files than those of a demonstration; choose another --out")
     set_threads(threads)
     from ulda.data import demo as demo_domain
-    from ulda.data.atomic import atomic_output
     from ulda.evaluation import save_panel
     from ulda.evaluation.assessment import assess
+    from ulda.io.atomic import atomic_output
     from ulda.physics import cartesian_mask
 
     knee = demo_domain("knee")
@@ -80,7 +80,7 @@ def demo(
 
 
 def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: int) -> Adaptation:
-    from ulda.bundled import model_folder
+    from ulda.models.bundled import model_folder
     from ulda.training import load_base
     from ulda.training.adaptation import adapt
 

@@ -15,10 +15,10 @@ from ulda.cli.report import provenance
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
-    from ulda.baselines import TrainableMethod
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
     from ulda.evaluation.paired import PairedDifference
+    from ulda.methods import TrainableMethod
     from ulda.training import ULDA
 
 N_PICTURES = 6
@@ -122,7 +122,7 @@ def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
 
 def _model_facts(model: str, adapter: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what the files of a base and of an adapter say about their training."""
-    from ulda.bundled import model_folder
+    from ulda.models.bundled import model_folder
     from ulda.training.files import read_facts
 
     base = read_facts(model_folder(model, "base") / "model.json", "ulda-base")
@@ -149,7 +149,7 @@ class _Other:
 
 def _load_others(folders: list[Path]) -> dict[str, _Other]:
     """Load the models of other methods, by their titles; the name of the folder tells two of one title apart."""
-    from ulda.baselines.registry import load_method
+    from ulda.methods.registry import load_method
     from ulda.training.files import METHOD_FORMAT, read_facts
     from ulda.training.network import UNADAPTED
 
@@ -212,8 +212,8 @@ def _save_comparison(
 
 
 def _write(assessment: Assessment, result: dict[str, Any], out: Path, force: bool) -> None:
-    from ulda.data.atomic import atomic_output
     from ulda.evaluation import save_panel
+    from ulda.io.atomic import atomic_output
 
     n = len(assessment.comparison.subjects)
     for index in sorted({round(i * (n - 1) / max(1, N_PICTURES - 1)) for i in range(N_PICTURES)}):

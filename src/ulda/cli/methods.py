@@ -16,7 +16,7 @@ def methods(
     as_json: JsonOption = False,
 ) -> None:
     """List all methods: their parameters, what adapts to a new domain, and where they were published."""
-    from ulda.baselines import listing
+    from ulda.methods import listing
 
     if sizes is not None:
         defaults = listing.default_sizes(sizes)

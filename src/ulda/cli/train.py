@@ -50,7 +50,7 @@ def train(
     if config is None:
         raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
     set_threads(threads)
-    from ulda.baselines import runs
+    from ulda.methods import runs
     from ulda.training.config import load_config
     from ulda.training.runs import stage_steps
 

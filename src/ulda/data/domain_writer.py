@@ -11,15 +11,15 @@ import h5py
 import numpy as np
 
 from ulda.data.domain import FORMAT, LABELS, VERSION, Header, Record
-from ulda.data.hdf5_output import PatientFile
 from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
+from ulda.io.hdf5 import PatientFile
 
 
 class DomainWriter:
     """Appends slices to a new domain file.
 
-    Write to the path that `ulda.data.atomic.atomic_output` gives, so that the file is whole or absent.
+    Write to the path that `ulda.io.atomic.atomic_output` gives, so that the file is whole or absent.
 
     Parameters
     ----------

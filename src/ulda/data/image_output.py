@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import MissingExtraError, UldaError
+from ulda.io.atomic import atomic_output
 
 SUFFIXES = (".npy", ".nii", ".nii.gz", ".png")
 

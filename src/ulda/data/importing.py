@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulda.data.atomic import atomic_output
 from ulda.data.domain import Header, Normalisation, Record
 from ulda.data.domain_writer import DomainWriter
 from ulda.data.folders import folder_below, split_of_folder, subject_of_picture
@@ -24,6 +23,7 @@ from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
 from ulda.data.readers.pictures import PicturesReader
 from ulda.data.simulation import smooth_phase
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 from ulda.physics import center_crop_or_pad, fft2c, fourier_resize, ifft2c, root_sum_of_squares
 
 Progress = Callable[[int, int], None]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import h5py
 
-from ulda.data.atomic import atomic_output
 from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ulda.baselines import CLASSICAL, Method
 from ulda.data import Domain
-from ulda.data.atomic import atomic_output
 from ulda.evaluation.comparison import METRICS, Comparison, compare
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
+from ulda.io.atomic import atomic_output
+from ulda.methods import CLASSICAL, Method
 from ulda.physics import Mask
 from ulda.solvers import Trace
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ulda.baselines import Method
 from ulda.data import Domain
 from ulda.data.measurements import coil_physics
 from ulda.errors import UldaError
-from ulda.evaluation.metrics import PER_SLICE, Scores, evaluate
+from ulda.methods import Method
+from ulda.metrics import PER_SLICE, Scores, evaluate
 from ulda.physics import CartesianMRI, Mask, Physics, ifft2c
 
 METRICS = ("psnr", "ssim", "nmse")

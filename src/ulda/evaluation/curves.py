@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """Positions and values by the name of their curve."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from ulda.baselines import Method
-from ulda.evaluation.metrics import psnr
+from ulda.methods import Method
+from ulda.metrics import psnr
 from ulda.physics import normalise_measurement
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.experiments.definition import Experiment, Scale
+from ulda.io.atomic import atomic_output
 
 Kind = Literal["train", "adapt", "classical"]
 UNADAPTED_SIZE = 0

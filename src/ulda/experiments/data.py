@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ulda.data import Domain, ImportOptions, import_domain, split_by_subject
-from ulda.data.atomic import atomic_output
 from ulda.data.resplit import write_splits
 from ulda.errors import UldaError
 from ulda.experiments.definition import DomainEntry, Scale
+from ulda.io.atomic import atomic_output
 from ulda.physics import Mask, cartesian_mask
 from ulda.training.loop import Task
 from ulda.training.slices import choose_slices, normalised_images, split_for_training

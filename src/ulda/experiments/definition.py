@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from ulda.baselines import CLASSICAL, Budget
 from ulda.errors import UldaError
+from ulda.methods import CLASSICAL, Budget
 from ulda.training.settings import checked
 
 FOLDER = Path(__file__).parent / "definitions"

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulda.baselines import TrainableMethod, method_class
 from ulda.data import check_leakage
 from ulda.data.importing import read_slices
 from ulda.data.readers import Slice
@@ -24,6 +23,7 @@ from ulda.experiments.data import Data, made_splits
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
 from ulda.experiments.measures import check_measurable, network_of
 from ulda.experiments.running import Runner, variant_titles
+from ulda.methods import TrainableMethod, method_class
 from ulda.physics import cartesian_mask
 from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings

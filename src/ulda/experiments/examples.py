@@ -12,12 +12,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from ulda.baselines import Method
 from ulda.data import Domain
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
 from ulda.evaluation.comparison import Comparison, compare
 from ulda.evaluation.learned import Learned
+from ulda.io.atomic import atomic_output
+from ulda.methods import Method
 from ulda.physics import Mask
 from ulda.solvers import Trace
 from ulda.solvers.trace import BRANCHES

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulda.baselines import TrainableMethod
-from ulda.baselines.lda import LDA
 from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.evaluation.comparison import compare
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.similarity import centred_kernel_alignment, normalised_cross_correlation
 from ulda.experiments.definition import Experiment, Measure, Variant
+from ulda.methods import TrainableMethod
+from ulda.methods.lda import LDA
 from ulda.models.regularizer import stacked
 from ulda.physics import Mask
 from ulda.solvers import Trace

@@ -13,9 +13,9 @@ import torch
 from pydantic import BaseModel
 
 import ulda
-from ulda.baselines import TrainableMethod, method_class
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
+from ulda.methods import TrainableMethod, method_class
 from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings
 

@@ -15,7 +15,6 @@ import torch
 
 from ulda.data import Domain
 from ulda.errors import UldaError
-from ulda.evaluation.metrics import PER_SLICE, evaluate
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.comparison_file import FILE_NAME
 from ulda.evaluation.report.content import Provenance, Report, Slice, Traces
@@ -25,9 +24,10 @@ from ulda.experiments.cells import read_cells
 from ulda.experiments.definition import Experiment, experiment_names, load_experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.report_choice import AS_TRAINED, Choice, Tested, choose, tests_in
+from ulda.io.fingerprints import fingerprint
+from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask
 from ulda.solvers import Step
-from ulda.solvers.certificate import fingerprint
 from ulda.solvers.trace import BRANCHES
 from ulda.training.slices import choose_slices
 

@@ -14,14 +14,6 @@ from typing import Any, Self, TextIO
 
 import torch
 
-from ulda.baselines import (
-    CLASSICAL,
-    Method,
-    TrainableMethod,
-    Training,
-    load_method,
-    method_class,
-)
 from ulda.errors import UldaError
 from ulda.evaluation.comparison import compare
 from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of, read_cells, write_cell
@@ -30,7 +22,16 @@ from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
 from ulda.experiments.recipes import code_fingerprint, digest_of, given_settings, outdated, recipe_of
-from ulda.solvers.certificate import fingerprint, software_versions
+from ulda.io.fingerprints import fingerprint
+from ulda.methods import (
+    CLASSICAL,
+    Method,
+    TrainableMethod,
+    Training,
+    load_method,
+    method_class,
+)
+from ulda.solvers.certificate import software_versions
 from ulda.training.history import Report
 from ulda.training.runs import peak_memory_mb
 

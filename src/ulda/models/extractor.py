@@ -88,9 +88,9 @@ class FeatureExtractor(nn.Module):
         """Return an extractor with another last layer; all else is shared."""
         return self._with_layers([*self.layers[:-1], layer])
 
-    def settled(self) -> FeatureExtractor:
+    def materialize(self) -> FeatureExtractor:
         """Return an extractor with the kernels of this one, as they are now, for its own."""
-        return self._with_layers(layer.settled() for layer in self.layers)  # type: ignore[operator]
+        return self._with_layers(layer.materialize() for layer in self.layers)  # type: ignore[operator]
 
     def mixed(self, mixing: ChannelMixing) -> FeatureExtractor:
         """Return an extractor whose layers are these as a domain changes them; it has no parameters of its own."""
@@ -229,10 +229,10 @@ class Adapter(nn.Module):
         """Map features ``(N, 2 width, H, W)`` to features of the same shape."""
         return self.layer(features)
 
-    def settled(self) -> Adapter:
+    def materialize(self) -> Adapter:
         """Return an adapter with the kernel of this one, as it is now, for its own."""
         plain = Adapter(self.width, self.kernel_size)
-        plain.layer = self.layer.settled()
+        plain.layer = self.layer.materialize()
         return plain
 
 

@@ -105,7 +105,7 @@ class ComplexConv2d(nn.Module):
         return real_kernel(self.real, self.imag)
 
     @torch.no_grad()
-    def settled(self) -> ComplexConv2d:
+    def materialize(self) -> ComplexConv2d:
         """Return a layer with the kernel of this one, as it is now, for its own."""
         kernel = self.kernel()
         plain = ComplexConv2d(self.in_channels, self.out_channels, self.kernel_size).to(kernel)

@@ -55,9 +55,11 @@ class Regularizer(nn.Module):
             )
         self.extractor, self.adapter, self.recompute = extractor, adapter, recompute
 
-    def settled(self) -> Regularizer:
+    def materialize(self) -> Regularizer:
         """Return a copy that has all its kernels, as they are now, for its own, also those it computes from others."""
-        return Regularizer(self.extractor.settled(), self.adapter and self.adapter.settled(), recompute=self.recompute)
+        return Regularizer(
+            self.extractor.materialize(), self.adapter and self.adapter.materialize(), recompute=self.recompute
+        )
 
     def features(self, x: Tensor) -> Tensor:
         """Return ``q(x)`` with stacked channels, ``(N, 2 width, H, W)``, for images ``(N, H, W)``."""

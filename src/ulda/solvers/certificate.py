@@ -7,10 +7,7 @@ measurement and the weights can have `ulda.solvers.verify` compute everything ag
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,7 @@ from torch import Tensor, nn
 
 import ulda
 from ulda.errors import UldaError
+from ulda.io.fingerprints import digest, fingerprint
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.options import Options
@@ -111,31 +109,8 @@ def check_gradient(regularizer: Regularizer) -> None:
 
 def fingerprint_weights(module: nn.Module) -> str:
     """Return the SHA-256 of all parameters of a module, with their names; of a regulariser, of all its kernels."""
-    settled = module.settled() if isinstance(module, Regularizer) else module
+    settled = module.materialize() if isinstance(module, Regularizer) else module
     named = sorted(settled.named_parameters())
     if isinstance(module, Regularizer):
         named.append(("delta", nn.Parameter(torch.tensor(module.extractor.activation.delta, dtype=torch.float64))))
     return fingerprint(named)
-
-
-def fingerprint(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Return the SHA-256 of named tensors: names, types, shapes and bytes.
-
-    Examples
-    --------
-    >>> import torch
-    >>> fingerprint([("x", torch.zeros(2))])[:8]
-    '551d55aa'
-    """
-    sha = hashlib.sha256()
-    for name, tensor in tensors:
-        array = np.ascontiguousarray(tensor.detach().cpu().resolve_conj().numpy())
-        sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()
-
-
-def digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of a JSON document in canonical form."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()

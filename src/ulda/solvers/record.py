@@ -18,9 +18,9 @@ import h5py
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulda.data.atomic import atomic_output
-from ulda.data.hdf5_output import hdf5_output
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
+from ulda.io.hdf5 import hdf5_output
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.certificate import certify
@@ -90,7 +90,7 @@ class RunWriter:
     def __init__(self, file: h5py.File, regularizer: Regularizer, facts: dict[str, Any]) -> None:
         self.n_runs = 0
         self._file = file
-        self._regularizer = regularizer = regularizer.settled()
+        self._regularizer = regularizer = regularizer.materialize()
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
         file.attrs["facts"] = json.dumps(facts)
         file.attrs["regularizer"] = json.dumps(_sizes(regularizer))

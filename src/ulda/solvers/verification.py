@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.fingerprints import digest
 from ulda.models import Regularizer
 from ulda.physics import Physics
 from ulda.solvers.certificate import (
@@ -21,7 +22,6 @@ from ulda.solvers.certificate import (
     SOFTWARE,
     VERSION,
     check_gradient,
-    digest,
     fingerprints_of,
     precision_of,
     summarize,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ulda.bundled import model_folder
 from ulda.data import Domain
 from ulda.errors import UldaError
+from ulda.models.bundled import model_folder
 from ulda.physics import Mask, cartesian_mask
 from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds

@@ -12,8 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from ulda.bundled import FACTS, FOLDER, ModelKind, bundled_names
 from ulda.errors import UldaError
+from ulda.models.bundled import FACTS, FOLDER, ModelKind, bundled_names
 from ulda.training.files import METHOD_FORMAT, base_fingerprint, load_base, read_facts
 
 KINDS: tuple[ModelKind, ...] = ("base", "adapter")

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 

@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import ulda
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
-from ulda.solvers.certificate import fingerprint, fingerprint_weights
+from ulda.io.atomic import atomic_output
+from ulda.io.fingerprints import fingerprint
+from ulda.solvers.certificate import fingerprint_weights
 from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, WITHOUT_GAINS, Architecture
 
 VERSION = 1
@@ -157,7 +158,7 @@ def load_adapter(model: ULDA, folder: str | Path) -> str:
 
 def domain_fingerprint(model: ULDA, domain: str) -> str:
     """Return the SHA-256 that names all that reconstructs a domain: its regulariser and its step sizes."""
-    named = dict(model.regularizer(domain).settled().named_parameters())
+    named = dict(model.regularizer(domain).materialize().named_parameters())
     steps = model.steps[domain].named_parameters()
     return fingerprint(sorted((named | {f"steps.{name}": parameter for name, parameter in steps}).items()))
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulda.data.atomic import atomic_output
+from ulda.io.atomic import atomic_output
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.evaluation.metrics import psnr, ssim
+from ulda.io.fingerprints import fingerprint
+from ulda.metrics import psnr, ssim
 from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Reconstruction
-from ulda.solvers.certificate import fingerprint
 from ulda.training.augmentation import warped
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.history import Best, Progress, Report, copied, has_stalled, mean_psnr, put, write_log

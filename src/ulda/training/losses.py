@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ulda.evaluation.metrics import ssim
+from ulda.metrics import ssim
 from ulda.solvers import Reconstruction, Status
 from ulda.solvers.objective import square_norm
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 from ulda.physics import cartesian_mask
 from ulda.training.config import ULDA_METHOD, Config, DataConfig, MaskConfig, parse_config
 from ulda.training.config_text import config_yaml

@@ -1,4 +1,4 @@
-"""The loss of networks without a lower level, such as `ulda.baselines.DnCn`."""
+"""The loss of networks without a lower level, such as `ulda.methods.DnCn`."""
 
 from __future__ import annotations
 

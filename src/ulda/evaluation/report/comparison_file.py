@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulda.data import Domain
-from ulda.data.atomic import atomic_output
-from ulda.data.hdf5_output import hdf5_output
 from ulda.errors import UldaError
 from ulda.evaluation.assessment import Assessment
 from ulda.evaluation.comparison import METRICS
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice, Traces
 from ulda.evaluation.report.images import magnitude_of
+from ulda.io.atomic import atomic_output
+from ulda.io.hdf5 import hdf5_output
 from ulda.physics import Mask
 from ulda.solvers import Step
 from ulda.solvers.trace import BRANCHES

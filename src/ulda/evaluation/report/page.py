@@ -17,11 +17,11 @@ import numpy as np
 from markupsafe import Markup
 
 import ulda
-from ulda.data.atomic import atomic_output
 from ulda.evaluation.paired import PairedDifference
 from ulda.evaluation.report.colours import error_colours
 from ulda.evaluation.report.content import Metric, Report
 from ulda.evaluation.report.images import BUDGET, CHANNELS, KSPACE_RANGE, encode_report, error_scale
+from ulda.io.atomic import atomic_output
 from ulda.solvers import Step
 from ulda.solvers.trace import BRANCHES
 

@@ -13,12 +13,12 @@ import torch
 
 from ulda.errors import UldaError
 from ulda.evaluation.comparison import METRICS
-from ulda.evaluation.metrics import PER_SLICE, evaluate
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
+from ulda.io.fingerprints import digest
+from ulda.metrics import PER_SLICE, evaluate
 from ulda.solvers import Run, Step, load_runs
-from ulda.solvers.certificate import digest
 from ulda.solvers.record import FORMAT as RUN_FORMAT
 from ulda.solvers.record import rescale
 from ulda.solvers.trace import BRANCHES

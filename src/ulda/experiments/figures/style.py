@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ulda.data.atomic import atomic_output
 from ulda.errors import MissingExtraError
+from ulda.io.atomic import atomic_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

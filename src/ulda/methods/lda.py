@@ -1,0 +1,191 @@
+"""LDA: a learned regulariser per domain, minimised by the solver of this package (Chen et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ulda.errors import UldaError
+from ulda.methods.trainable import TrainableMethod
+from ulda.physics import Physics
+from ulda.training.loop import Batch, Task, step_loss, validate
+from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
+from ulda.training.settings import Settings
+
+_COMPARED_SLICES = 8
+"""On so many training slices of a new domain the nets of the sources are compared, at most."""
+
+
+@dataclass(frozen=True)
+class LDASizes:
+    """The sizes of a net of LDA or Meta; all of them stand in the files of models.
+
+    Attributes
+    ----------
+    width
+        Complex channels of every convolution.
+    depth
+        Number of convolutions, at least 2.
+    kernel_size
+        The odd side of the kernels.
+    delta
+        Width of the smoothed ReLU.
+    phases, steps_per_phase
+        Iterations of the solver, and learned steps in each.
+    weight, eps_ratio, spectral_steps, line_steps, channel_steps
+        As `adapter_weight`, `eps_ratio` and those of the same name of `ulda.training.Architecture`.
+    """
+
+    width: int = 16
+    depth: int = 4
+    kernel_size: int = 3
+    delta: float = 0.1
+    phases: int = 3
+    steps_per_phase: int = 5
+    weight: float = 0.003
+    eps_ratio: float = 0.1
+    spectral_steps: bool = True
+    line_steps: bool = False
+    channel_steps: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth < 2:
+            message = "LDA needs at least 2 convolutions, the last one without activation, but its depth is"
+            raise UldaError(f"{message} {self.depth}")
+        if self.phases < 1:
+            raise UldaError(f"LDA needs at least 1 phase, but it is asked for {self.phases}")
+
+    def architecture(self, weight_factor: float = 1) -> Architecture:
+        """Return the sizes as those of U-LDA: the last convolution, which is linear, has the part of the adapter.
+
+        Examples
+        --------
+        >>> LDASizes(depth=4).architecture().depth
+        3
+        """
+        return Architecture(
+            width=self.width,
+            depth=self.depth - 1,
+            kernel_size=self.kernel_size,
+            delta=self.delta,
+            phases=self.phases,
+            steps_per_phase=self.steps_per_phase,
+            shared_steps=False,
+            adapter_weight=weight_factor * self.weight,
+            eps_ratio=self.eps_ratio,
+            tied_steps=False,
+            spectral_steps=self.spectral_steps,
+            line_steps=self.line_steps,
+            channel_steps=self.channel_steps,
+        )
+
+
+class LDA(TrainableMethod):
+    """A regulariser and step sizes of its own for every domain; nothing is shared between them.
+
+    The features are ``depth`` complex convolutions with the smoothed ReLU between them. That is the network of
+    `ulda.training.ULDA` with one layer less and a single adapter as the last convolution, solved by the same algorithm
+    with the true gradient. A training divides its steps among the nets: a step sees one domain and moves its net only.
+
+    A new domain starts from a copy of the net of one source, the one that reconstructs the domain's training slices
+    best, and all of that copy is trained at a lower rate.
+
+    The publication takes the better one of two candidates in every phase and learns few step sizes; here the solver is
+    the one of this package (acceptance test, momentum, step sizes per phase), and a net starts as a filter bank.
+
+    Parameters
+    ----------
+    sources
+        The source domains; each has a net.
+    seed
+        Seed of the noise on the start, which is the same for all nets.
+    sizes
+        Those of `LDASizes`.
+
+    Attributes
+    ----------
+    nets
+        The net of each domain.
+    nearest
+        The source whose net a new domain starts from: the first one, until an adaptation has compared them.
+
+    Examples
+    --------
+    >>> model = LDA(sources=["brain", "prostate"])
+    >>> model.n_parameters, model.n_trainable(adapt=True)
+    (28524, 14262)
+    """
+
+    name: ClassVar[str] = "lda"
+    title: ClassVar[str] = "LDA"
+    citation: ClassVar[str] = (
+        "Chen, Liu, Ye and Zhang 2021, Learnable descent algorithm for nonsmooth nonconvex image reconstruction, "
+        "SIAM J. Imaging Sci. 14(4)"
+    )
+    adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
+    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
+    earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
+
+    def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
+        known = LDASizes(**sizes)
+        super().__init__(sources, asdict(known))
+        self.architecture, self.seed = known.architecture(), seed
+        self.nearest = self.sources[0] if self.sources else None
+        self.nets = nn.ModuleDict({source: self._untrained(source) for source in self.sources})
+
+    def net(self, domain: str | None = None) -> ULDA:
+        """Return the net of a domain; that of `self.domain` if None."""
+        chosen, known = domain or self.domain, ", ".join(self.nets) or "none"
+        if chosen is None:
+            raise UldaError(f"name a domain; this LDA has nets for: {known}")
+        if chosen not in self.nets:
+            raise UldaError(f"this LDA has no net for the domain {chosen!r}; it has nets for: {known}")
+        net = self.nets[chosen]
+        assert isinstance(net, ULDA)
+        return net
+
+    def forward(self, y: Tensor, physics: Physics, domain: str | None = None) -> Tensor:
+        """Reconstruct measurements ``(n, H, W)`` or ``(n, coils, H, W)`` of any size and scale."""
+        return self.net(domain)(y, physics)
+
+    def add_domain(self, name: str) -> None:
+        """Add a net: a copy of the nearest source's, or an untrained one without sources; a source keeps its own."""
+        if self.nearest is None:
+            self.nets[name] = self._untrained(name)
+        elif name not in self.sources:
+            net = copy.deepcopy(self.net(self.nearest))
+            net.add_domain(name)  # it starts from the mean of the sources of this net, which has one
+            del net.adapters[self.nearest], net.steps[self.nearest]
+            net.sources, net.domain = (name,), name
+            self.nets[name] = net
+
+    def is_adapted(self, parameter: str, domain: str) -> bool:
+        """All parameters of the domain's own net learn."""
+        return parameter.startswith(f"nets.{domain}.")
+
+    def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+        """Return the loss of one batch, and the images without gradient."""
+        return step_loss(self.net(task.domain), task, batch, settings, step)
+
+    def look_at(self, task: Task) -> None:
+        """Find the nearest source of a new domain."""
+        self.nearest = self.nearest_source(task)
+
+    def nearest_source(self, task: Task) -> str | None:
+        """Return the source whose net reconstructs the training slices best, by their mean PSNR; None without one.
+
+        With many slices, up to 8 that are spread over them decide, measured with the mask that the task is judged with.
+        """
+        few = task.images[:: max(1, -(-len(task.images) // _COMPARED_SLICES))]
+        scores = validate(self, [replace(task, domain=source, validation=few) for source in self.sources])
+        return max(scores, key=lambda source: scores[source]["psnr"], default=None)
+
+    def _untrained(self, domain: str) -> ULDA:
+        net = ULDA(self.architecture, [domain], seed=self.seed)
+        net.domain = domain
+        return net
