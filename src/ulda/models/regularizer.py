@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.models.extractor import Adapter, FeatureExtractor
+from ulda.models.adapter import Adapter
+from ulda.models.extractor import FeatureExtractor
 from ulda.models.layers import SmoothedReLU, convolve, convolve_adjoint, kernel_gradient
 
 

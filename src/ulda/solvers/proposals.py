@@ -332,12 +332,12 @@ def _checked_count(name: str, value: int, most: int) -> int:
 def _numbers(name: str, values: float | Sequence[float], n_steps: int, below: float = math.inf) -> Tensor:
     """Return positive numbers, one per step."""
     try:
-        found = torch.tensor(values, dtype=torch.float64).expand(n_steps)
+        found = torch.tensor(values, dtype=torch.float64, device="cpu").expand(n_steps)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UldaError(f"{name} must be a number, or {n_steps} of them: one per step") from error
     if not ((found > 0) & (found < below)).all():
         raise UldaError(f"{name} must be positive and " + ("finite" if below == math.inf else f"below {below:g}"))
-    return found
+    return found.to(torch.get_default_device())
 
 
 def _logarithms(name: str, values: float | Sequence[float], n_steps: int) -> nn.Parameter:
