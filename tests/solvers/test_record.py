@@ -22,7 +22,7 @@ def solved(n: int, seed: int, size: int = 48) -> tuple[Trace, torch.Tensor, Phys
     y = physics.A(torch.stack(list(demo("knee").take(range(6, 6 + n)).images()))[:, 40 : 40 + size, 40:88])
     with torch.no_grad():
         x, trace = elda(
-            Reconstruction(physics, y, REGULARIZER), physics.A_adjoint(y), Options(eps_0=0.01, iterations=2)
+            Reconstruction(physics, y, REGULARIZER), physics.A_adjoint(y), options=Options(eps_0=0.01, iterations=2)
         )
     return trace, y, physics, x
 

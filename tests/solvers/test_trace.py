@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.promises import learned_problem, shrinkage_problem
 from ulda.errors import UldaError
-from ulda.solvers import Options, Step, Trace, elda
+from ulda.solvers import GradientProposal, Options, Step, Trace, elda
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def trace() -> Trace:
     start = problem.y.clone()
     start[1] = problem.minimiser()[1]
     with torch.no_grad():
-        return elda(problem, start, Options(eps_0=0.5, eps_tol=0.1, iterations=100, gamma=0.7))[1]
+        return elda(problem, start, options=Options(eps_0=0.5, eps_tol=0.1, iterations=100, gamma=0.7))[1]
 
 
 def test_json_and_hdf5_hold_the_same(trace: Trace, tmp_path: Path) -> None:
@@ -36,12 +36,13 @@ def test_json_and_hdf5_hold_the_same(trace: Trace, tmp_path: Path) -> None:
         assert np.isnan(phi[len(steps) :, i]).all()
         assert (branch[len(steps) :, i] == -1).all()
     assert stored["options"]["gamma"] == 0.7
+    assert stored["proposal"] == GradientProposal().as_dict()
 
 
 def test_a_run_that_blew_up_is_still_json(tmp_path: Path) -> None:
     problem, x0 = learned_problem(1)
     with torch.no_grad():
-        _, trace = elda(problem, x0, Options(beta=1e308, eps_0=0.5, iterations=2, safeguard=False))
+        _, trace = elda(problem, x0, GradientProposal(beta=1e300), Options(eps_0=0.5, iterations=2, safeguard=False))
     trace.save_json(tmp_path / "trace.json")
     stored = json.loads((tmp_path / "trace.json").read_text(), parse_constant=pytest.fail)
     assert stored["samples"][0][-1]["phi"] is None
@@ -49,7 +50,7 @@ def test_a_run_that_blew_up_is_still_json(tmp_path: Path) -> None:
 
 def test_a_step_checks_its_inequality() -> None:
     options = Options(eta1=0.1, eta2=1.0, eta3=0.01)
-    step = Step(0.1, 2.0, 3.0, 1.5, 1.0, 0.5, 1.0, 1.0, "u", 0)
+    step = Step(0.1, 2.0, 3.0, 1.5, 1.0, 0.5, 1.0, 1.0, "u", 0, 1)
     assert step.holds(options)
     assert not Step(**(vars(step) | {"phi": 1.51})).holds(options)
     assert not Step(**(vars(step) | {"grad_norm_before": 10.1})).holds(options)

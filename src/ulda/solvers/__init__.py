@@ -1,6 +1,6 @@
 """The modified ELDA: the algorithm, its objective, its record and its certificate."""
 
-from ulda.solvers.certificate import certify
+from ulda.solvers.certificate import certify, describe
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
@@ -39,6 +39,7 @@ __all__ = [
     "Verdict",
     "beta_from_gamma",
     "certify",
+    "describe",
     "elda",
     "load_run",
     "load_runs",

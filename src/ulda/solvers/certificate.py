@@ -64,6 +64,51 @@ def certify(
     return content | {"digest": digest(content)}
 
 
+def describe(certificate: dict[str, Any], sample: int = 0) -> list[str]:
+    """Return in words what a certificate says of a sample; `ulda.solvers.verify` tells whether it is true.
+
+    Parameters
+    ----------
+    certificate
+        What `certify` returned.
+    sample
+        The place of the sample in the batch.
+
+    Returns
+    -------
+    list of str
+        Sentences: the tests that were passed, the fall of phi, the lowest phi visited, the last gradient.
+    """
+    options, steps = (
+        Options(**certificate["options"]),
+        [Step(**s) for s in certificate["samples"][sample]["iterations"]],
+    )
+    if any(value is None for step in steps for value in vars(step).values()):
+        return ["Values that are not finite are on record: the run proves nothing."]
+    passed = [step for step in steps if step.branch != "stalled" and step.holds(options)]
+    searched = sum(step.branch == "v" for step in passed)
+    fall = sum(step.phi_before - step.phi for step in steps)
+    values, last = [steps[0].phi_before, *(step.phi for step in steps)], steps[-1]
+    lowest = min(range(len(values)), key=values.__getitem__)
+    threshold = options.sigma * options.gamma * last.eps
+    is_below = last.grad_norm < threshold
+    return [
+        f"{len(passed)} of {_counted(len(steps), 'iteration')} passed their acceptance test: "
+        f"{_counted(len(passed) - searched, 'proposal')} accepted, "
+        f"{_counted(searched, 'line search', 'line searches')}.",
+        f"phi went from {values[0]:.6g} to {last.phi:.6g}; the iterations lowered it by {fall:.3g} in all, "
+        + ("and none raised it." if all(step.phi <= step.phi_before for step in steps) else "but some raised it."),
+        f"The lowest phi visited is {values[lowest]:.6g}, "
+        + (f"after iteration {lowest} of {len(steps)}." if lowest else "that of the start."),
+        f"The last gradient has norm {last.grad_norm:.3g}; the threshold sigma gamma eps is {threshold:.3g}: "
+        + ("a stationary point of phi_eps to this accuracy." if is_below else "not yet a stationary point of phi_eps."),
+    ]
+
+
+def _counted(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
 def software_versions() -> dict[str, str]:
     """Return the versions of what computed a result."""
     versions = (ulda.__version__, torch.__version__, np.__version__, platform.python_version())

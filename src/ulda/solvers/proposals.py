@@ -272,7 +272,8 @@ def proposal_from_dict(content: dict[str, Any]) -> Proposal:
     dtype = {"float32": torch.float32, "float64": torch.float64}.get(content.pop("precision", None))
     if dtype is None:
         raise UldaError("the proposal does not say whether its parameters are float32 or float64")
-    n_steps = len(content.get("log_alpha", ()))
+    log_alpha = content.get("log_alpha")
+    n_steps = len(log_alpha) if isinstance(log_alpha, list) else 0
     if kind == GradientProposal.kind:
         proposal: Proposal = GradientProposal(n_steps)
     else:

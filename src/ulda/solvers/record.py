@@ -24,6 +24,7 @@ from ulda.io.hdf5 import hdf5_output
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.certificate import certify
+from ulda.solvers.proposals import Proposal
 from ulda.solvers.trace import Trace
 from ulda.solvers.verification import Verdict, verify
 
@@ -60,9 +61,12 @@ class Run:
     scale: Tensor | None = None
     image: Tensor | None = None
 
-    def verify(self) -> Verdict:
-        """Check the certificate, replay the run, and compare its image with its result."""
-        verdict = verify(self.certificate, self.y, self.physics, self.regularizer, self.x, self.x0)
+    def verify(self, proposal: Proposal | None = None) -> Verdict:
+        """Check the certificate, replay the run, and compare its image with its result.
+
+        The file holds the proposals of this package; any other must be given, see `ulda.solvers.verify`.
+        """
+        verdict = verify(self.certificate, self.y, self.physics, self.regularizer, self.x, self.x0, proposal)
         problem = self._check_image()
         return replace(verdict, ok=False, problems=(*verdict.problems, problem)) if problem else verdict
 
