@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ulda.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ulda.api import Result as Result
     from ulda.api import load as load
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from ulda.training.adaptation import adapt as adapt
 
 __all__ = ["Adaptation", "Result", "adapt", "load", "reconstruct"]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Adaptation": "ulda.training.adaptation",
