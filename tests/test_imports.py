@@ -135,7 +135,7 @@ def tree(tmp_path: Path) -> Path:
         "io/__init__.py": "from ulda.io.files import write",
         "io/files.py": "import json\n\nfrom ulda.errors import UldaError",
         "data/__init__.py": "",
-        "data/domain.py": "from ulda.io import files\nfrom ..errors import UldaError\n\ndef read(): import ulda.io.files",
+        "data/domain.py": "from ulda.io import files\nfrom ..errors import UldaError\n\ndef f(): import ulda.io.files",
         "cli/__init__.py": "from ulda.data.domain import Domain",
     }
     for name, text in files.items():

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from skimage.color import rgb2lab
+from ulda.methods.ulda import ULDA
 
 from tests.evaluation.report_examples import HEIGHT, HOSTILE, SUBJECTS, WIDTH, example, grey, hostile
-from ulda.api import reconstruct
+from tests.small_models import small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
 from ulda.evaluation import paired_difference
@@ -43,7 +44,7 @@ from ulda.evaluation.report.images import (
 )
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.training import ULDA, Architecture
+from ulda.reconstruction import reconstruct
 
 
 def same(one: Report, other: Report) -> bool:
@@ -74,10 +75,7 @@ def same(one: Report, other: Report) -> bool:
 
 
 def model() -> ULDA:
-    network = ULDA(Architecture(width=3, depth=2, phases=3), ["a", "b"])
-    network.add_domain("knee")
-    network.domain = "knee"
-    return network
+    return small_model("a", "b", domain="knee")
 
 
 def crops(path: Path, subjects: str = "aab") -> Domain:
@@ -109,23 +107,6 @@ def test_a_report_without_images_or_traces(tmp_path: Path) -> None:
     assert data["pictures"] == []
     assert data["scores"][1]["psnr"] == [30.0, 9.5, 100.25, None, 28.0]
     assert data["scores"][2]["psnr"][2] == "Infinity"
-
-
-def test_a_comparison_of_the_first_version_is_read(tmp_path: Path) -> None:
-    """It named one traced method, and had its tables in the group of all traces."""
-    path = tmp_path / "comparison.h5"
-    save_comparison(path, example())
-    with h5py.File(path, "a") as file:
-        for name in list(file["traces/0"]):
-            file.move(f"traces/0/{name}", f"traces/{name}")
-        del file["traces/0"]
-        texts = json.loads(file["report"][()].tobytes())
-        new = {"pictured", "phases", "traced"}
-        texts = {key: value for key, value in texts.items() if key not in new} | {"traced": "adapted"}
-        del file["report"]
-        file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
-        file.attrs["version"] = 1
-    assert same(load_comparison(path), example())
 
 
 def test_the_report_of_an_assessment(tmp_path: Path) -> None:
