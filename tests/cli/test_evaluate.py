@@ -21,10 +21,9 @@ SPLITS = {"a": "train", "b": "val", "c": "test", "d": "test"}
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a base, an adapter trained on subject a, and crops of the knee with four subjects."""
     folder = tmp_path_factory.mktemp("evaluate")
-    model = small_model("brain", "prostate")
-    model.save(folder / "base")
-    model.add_domain("knee")
-    scale_sources(model, 30)
+    base, model = small_model("brain", "prostate"), small_model("brain", "prostate", domain="knee")
+    scale_sources(base, 30)
+    base.save(folder / "base")
     model.save_adapter("knee", folder / "knee", {"subjects": ["a"], "data": "0", "validation": {"subjects": ["b"]}})
     subjects = "aabbccdd"
     with DomainWriter(folder / "crops.h5", Header("crops", "complex", note="a crop")) as writer:

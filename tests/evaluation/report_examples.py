@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,3 +84,10 @@ def hostile() -> Report:
             "provenance": {HOSTILE: {HOSTILE: HOSTILE}},
         }
     )
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """Return the data in a page."""
+    start = page.index('id="data">') + len('id="data">')
+    data: dict[str, Any] = json.loads(page[start : page.index("</script>", start)])
+    return data

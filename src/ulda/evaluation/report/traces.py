@@ -21,13 +21,11 @@ def step_of(numbers: Mapping[str, Any], branch: str) -> Step:
     """Return an iteration; a number that is null is NaN, a branch that is not on record is empty."""
     if branch and branch not in BRANCHES:
         raise ValueError(f"there is no branch {branch!r}")
-    return Step(
-        branch=branch,
-        **{
-            name: int(numbers[name]) if name in _COUNTS else float("nan" if numbers[name] is None else numbers[name])
-            for name in NUMBERS
-        },
-    )
+    fields: dict[str, Any] = {
+        name: int(numbers[name]) if name in _COUNTS else float("nan" if numbers[name] is None else numbers[name])
+        for name in NUMBERS
+    }
+    return Step(branch=branch, **fields)
 
 
 def to_tables(traces: Traces) -> dict[str, NDArray[Any]]:
