@@ -4,7 +4,7 @@ Examples
 --------
 >>> import ulda
 >>> ulda.reconstruct.__module__
-'ulda.api'
+'ulda.reconstruction'
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ulda.api import Result as Result
-    from ulda.api import load as load
-    from ulda.api import reconstruct as reconstruct
-    from ulda.training.adaptation import Adaptation as Adaptation
-    from ulda.training.adaptation import adapt as adapt
+    from ulda.methods.adaptation import Adaptation as Adaptation
+    from ulda.methods.adaptation import adapt as adapt
+    from ulda.reconstruction import Result as Result
+    from ulda.reconstruction import load as load
+    from ulda.reconstruction import reconstruct as reconstruct
 
 __all__ = ["Adaptation", "Result", "adapt", "load", "reconstruct"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Adaptation": "ulda.training.adaptation",
-    "Result": "ulda.api",
-    "adapt": "ulda.training.adaptation",
-    "load": "ulda.api",
-    "reconstruct": "ulda.api",
+    "Adaptation": "ulda.methods.adaptation",
+    "Result": "ulda.reconstruction",
+    "adapt": "ulda.methods.adaptation",
+    "load": "ulda.reconstruction",
+    "reconstruct": "ulda.reconstruction",
 }
 """Where the public names live: they need PyTorch, which takes long to import, so they are fetched when asked for."""
 

@@ -1,4 +1,4 @@
-"""Reconstruct a whole file, a few slices at a time, into images and a run file that proves them."""
+"""Load a model and reconstruct: measurements in memory, or a whole file a few slices at a time, with certificates."""
 
 from __future__ import annotations
 
@@ -11,18 +11,154 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulda.api import reconstruct
 from ulda.data.image_output import image_suffix, save_images
 from ulda.data.measurements import Undersampling, count_slices, measurements, slice_affine
 from ulda.data.readers import KindChoice
 from ulda.errors import UldaError
-from ulda.solvers import run_output
+from ulda.methods.ulda import ULDA, UNADAPTED
+from ulda.models import Regularizer
+from ulda.models.bundled import model_folder
+from ulda.physics import Physics, normalise_measurement
+from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
 from ulda.solvers.outputs import check_free, run_file
-from ulda.training.files import base_fingerprint
-from ulda.training.network import ULDA
+from ulda.solvers.record import rescale
 
 SLICES_AT_A_TIME = 4
 """More would need more memory and gain no speed on a CPU."""
+
+
+def load(name_or_path: str | Path = "base", adapter: str | Path | None = None) -> ULDA:
+    """Load a model, with an adapter if one is given.
+
+    Parameters
+    ----------
+    name_or_path
+        The name of a bundled model, or a folder with ``model.safetensors`` and ``model.json``.
+    adapter
+        The name of a bundled adapter, or a folder with ``adapter.safetensors`` and ``adapter.json``. Its domain is the
+        one the model uses. Without an adapter the model uses the mean of its source adapters, the domain ``unadapted``.
+
+    Raises
+    ------
+    UldaError
+        When there is no such model (the sentence lists the bundled ones), or the adapter belongs to another base.
+    """
+    model = ULDA.load(model_folder(name_or_path, "base"))
+    if adapter is not None:
+        model.domain = model.load_adapter(model_folder(adapter, "adapter"))
+    else:
+        model.add_domain(UNADAPTED, rank=0)
+        model.domain = UNADAPTED
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A reconstruction with all that is needed to verify it.
+
+    Attributes
+    ----------
+    image
+        The complex image, in the units of the measurement: ``(H, W)``, or ``(n, H, W)`` for a batch.
+    trace
+        The record of the run.
+    certificate
+        What the run proves; it belongs to the scaled measurement.
+    measurement, physics, regularizer
+        What was solved: the scaled measurements ``(n, ...)``, their operator, and a copy of the regulariser.
+    solution
+        The solver's result ``(n, H, W)``, in the scale of `measurement`.
+    scale
+        By what each slice had been divided, ``(n,)``; 0 for an empty slice, whose image is empty, too.
+    facts
+        The fingerprint of the base and the domain.
+    """
+
+    image: Tensor
+    trace: Trace
+    certificate: dict[str, Any]
+    measurement: Tensor
+    physics: Physics
+    regularizer: Regularizer
+    solution: Tensor
+    scale: Tensor
+    facts: dict[str, Any]
+
+    def verify(self) -> Verdict:
+        """Replay the run and compare it with the certificate."""
+        return verify(self.certificate, self.measurement, self.physics, self.regularizer, self.solution)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run file, HDF5 with the image and all that ``ulda verify`` needs."""
+        run = self.trace, self.measurement, self.physics, self.regularizer, self.solution
+        save_run(path, *run, scale=self.scale, facts=self.facts, overwrite=overwrite)
+
+
+@torch.no_grad()
+def reconstruct(
+    model: ULDA, y: Tensor, physics: Physics, *, domain: str | None = None, iterations: int | None = None
+) -> Result:
+    """Reconstruct measurements of any size and scale; every phase is checked to descend the objective.
+
+    Parameters
+    ----------
+    model
+        A model, e.g. from `load`.
+    y
+        Complex k-space on the full grid: ``(H, W)`` or ``(n, H, W)``; with several coils ``(coils, H, W)`` or
+        ``(n, coils, H, W)``.
+    physics
+        The operator that measured `y`.
+    domain
+        Whose adapter to use; by default the one the model was loaded with.
+    iterations
+        How many phases; by default as many as the model was trained with.
+
+    Examples
+    --------
+    >>> import ulda
+    >>> from ulda.data import demo
+    >>> from ulda.physics import CartesianMRI, cartesian_mask
+    >>> from ulda.methods import ULDA
+    >>> model = ULDA(sources=["brain"], width=4, depth=2, phases=3)
+    >>> physics = CartesianMRI(cartesian_mask(128, 0.2))
+    >>> result = ulda.reconstruct(model, physics.A(demo("knee").image(10)), physics, domain="brain")
+    >>> result.image.shape, result.certificate["samples"][0]["every_step_descended"], result.verify().ok
+    (torch.Size([128, 128]), True, True)
+    """
+    is_batch = y.ndim == physics.signal_dims + 1
+    if not is_batch and y.ndim != physics.signal_dims:
+        shape = "(H, W)" if physics.signal_dims == 2 else "(coils, H, W)"
+        raise UldaError(
+            f"the measurement has shape {tuple(y.shape)}, but it must be {shape}, or a batch (n, ...) of it"
+        )
+    if y.numel() == 0 or not torch.isfinite(y).all():
+        raise UldaError("the measurement is empty, or holds NaN or infinite values")
+    chosen = model.active_domain(domain)
+    regularizer = model.regularizer(chosen).materialize()
+    changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
+    options = model.options(chosen, safeguard=True, **changes)
+    scaled, zero_filled, peak = normalise_measurement(_in_precision_of(model, y if is_batch else y[None]), physics)
+    solution, trace = model.solve(scaled, physics, chosen, options)
+    scale = peak.flatten() * (zero_filled.abs().amax((-2, -1)) > 0)
+    image = rescale(solution, scale)
+    return Result(
+        image=image if is_batch else image[0],
+        trace=trace,
+        certificate=certify(trace, scaled, physics, regularizer, solution),
+        measurement=scaled,
+        physics=physics,
+        regularizer=regularizer,
+        solution=solution,
+        scale=scale,
+        facts={"base": model.fingerprint, "domain": chosen},
+    )
+
+
+def _in_precision_of(model: ULDA, y: Tensor) -> Tensor:
+    """Convert complex k-space to the precision of the weights."""
+    is_double = next(model.parameters()).dtype == torch.float64
+    return y.to(torch.complex128 if is_double else torch.complex64) if y.is_complex() else y
 
 
 @dataclass(frozen=True)
@@ -89,7 +225,7 @@ def reconstruct_file(
     if not overwrite:
         check_free(out, total)
     chosen = model.active_domain(domain)
-    facts = {"base": base_fingerprint(model), "domain": chosen, "input": Path(source).name}
+    facts = {"base": model.fingerprint, "domain": chosen, "input": Path(source).name}
     facts |= {"command": command} if command else {}
     images: list[Tensor] = []
     ratios: list[float] = []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +11,6 @@ from ulda.cli.data import PhaseSeedOption, SizeOption, parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
-
-if TYPE_CHECKING:
-    from ulda.training.adaptation import Outcome
 
 
 def adapt(
@@ -32,7 +27,15 @@ def adapt(
     slices: Annotated[
         int | None, typer.Option(min=1, help="Train on this many slices, spread over the subjects; by default all.")
     ] = None,
-    aug: Annotated[bool, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions.")] = False,
+    preset: Annotated[
+        str | None, typer.Option(help="How to adapt, paper or default; by default as the base was trained.")
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=0, help="Rank of the low-rank update of g; 0 trains h and the step sizes alone.")
+    ] = None,
+    aug: Annotated[
+        bool | None, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions of the mask.")
+    ] = None,
     ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
     mask: Annotated[Path | None, typer.Option(help="A file with the mask, instead of --ratio.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
@@ -52,10 +55,13 @@ def adapt(
     place = out / "training"
     _check_folder(out, place, resume=resume, force=force)
     set_threads(threads)
+    from ulda.methods.adaptation import adapt as adapt_model
     from ulda.physics import load_mask
     from ulda.training.slices import opened
 
-    adapt_to, lines = _adaptation(base, method, out, augment=aug), None if mask is None else load_mask(mask)
+    _check_base(base, method, out)
+    lines = None if mask is None else load_mask(mask)
+    changes = {"steps": steps, "augment": aug}
     try:
         with (
             progress_bar("adapting") as advance,
@@ -64,13 +70,16 @@ def adapt(
             # only now: a mistake in what was asked for must not cost what there is
             for checkpoint in _checkpoints(place) if force and not resume else ():
                 checkpoint.unlink()
-            result = adapt_to(
+            result = adapt_model(
+                base,
                 domain,
                 slices=slices,
                 mask=lines,
                 ratio=ratio,
                 seed=seed,
-                steps=steps,
+                preset=preset,
+                changes={key: value for key, value in changes.items() if value is not None},
+                rank=rank,
                 name=name,
                 folder=place,
                 report=lambda progress: advance(progress.step, progress.steps),
@@ -84,35 +93,31 @@ def adapt(
     facts = result.facts
     typer.echo(
         f"adapted {base} to {result.domain} with {facts['n_slices']} slices of {facts['n_subjects']} subjects in "
-        f"{facts['seconds']:.0f} s; the {result.made} is in {out}"
+        f"{facts['seconds']:.0f} s; the {result.model.made} is in {out}"
     )
+    typer.echo(result.parameters())
     typer.echo(result.sentence())
 
 
-def _adaptation(base: str, method: str | None, out: Path, *, augment: bool) -> Callable[..., Outcome]:
-    """Return what adapts the model in a folder: that of bases, or that of all other methods."""
-    from ulda.methods import method_class, runs
+def _check_base(base: str, method: str | None, out: Path) -> None:
+    """Refuse a model of another method than asked for, and a folder with files of another kind."""
+    from ulda.methods import method_class
     from ulda.models.bundled import model_folder
-    from ulda.training import adaptation, load_base
-    from ulda.training.catalogue import method_in
+    from ulda.models.files import BASE_FORMAT, read_facts
 
     folder = model_folder(base)
-    held = method_in(folder)
-    title = method_class(held or "ulda").title
-    if method is not None and method_class(method).name != (held or "ulda"):
+    held = method_class(str(read_facts(folder, BASE_FORMAT).get("method")))
+    if method is not None and method_class(method) is not held:
         wanted = method_class(method).title
-        raise UldaError(f"{base} holds a {title}, not a {wanted}; name the folder of a trained {wanted} with --base")
-    other = "model" if held is None else "adapter"
+        raise UldaError(
+            f"{base} holds a {held.title}, not a {wanted}; name the folder of a trained {wanted} with --base"
+        )
+    other = {"model": "adapter", "adapter": "model"}[held.made]
     if any(out.glob(f"{other}.*")):
-        made = "an adapter" if held is None else "a model"
+        made = {"adapter": "an adapter", "model": "a model"}[held.made]
         raise UldaError(f"{out} holds the files of another {other}, and this makes {made}; choose another --out")
-    if held is None:
-        return partial(adaptation.adapt, load_base(folder), augment=augment)
-    if augment:
-        raise UldaError(f"--aug is a part of the adaptation of U-LDA, but {base} holds a {title}")
     if out.resolve() == folder.resolve():
-        raise UldaError(f"{out} is the folder of the {title} itself; choose another --out")
-    return partial(runs.adapt_method, folder)
+        raise UldaError(f"{out} is the folder of the {held.title} itself; choose another --out")
 
 
 def _check_folder(out: Path, place: Path, *, resume: bool, force: bool) -> None:

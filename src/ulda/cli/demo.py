@@ -16,9 +16,9 @@ from ulda.errors import UldaError
 if TYPE_CHECKING:
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
+    from ulda.methods import ULDA
+    from ulda.methods.adaptation import Adaptation
     from ulda.physics import Mask
-    from ulda.training import ULDA
-    from ulda.training.adaptation import Adaptation
 
 ADAPTER, REPORT = "knee-adapter", "report.html"
 
@@ -51,17 +51,17 @@ def demo(
 
     knee = demo_domain("knee")
     mask = cartesian_mask(knee.shape[knee.header.phase_axis], ratio, seed=seed)
-    adaptation = _adapt(base, knee, mask, slices, steps, seed)
+    adaptation, model = _adapt(base, knee, mask, slices, steps, seed)
     out.mkdir(parents=True, exist_ok=True)
     adaptation.save(out / ADAPTER, overwrite=True)
     test = knee.select(split="test")
     with progress_bar("comparing") as advance:
-        assessment = assess(adaptation.model, test, mask, progress=advance)
-    certified = _certify(adaptation.model, test, mask, out)
+        assessment = assess(model, test, mask, progress=advance)
+    certified = _certify(model, test, mask, out)
     for index in range(0, len(test), 2):
         save_panel(assessment.comparison, index, out / f"knee-{index:02}.png")
     assessment.save_scores(out / "scores.csv", overwrite=True)
-    _report(assessment, adaptation.model, test, certified, out)
+    _report(assessment, model, test, certified, out)
     result = assessment.as_dict() | {
         "domain": knee.name,
         "licence": knee.header.licence,
@@ -79,31 +79,32 @@ def demo(
         _show(assessment, adaptation, result, out)
 
 
-def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: int) -> Adaptation:
-    from ulda.models.bundled import model_folder
-    from ulda.training import load_base
-    from ulda.training.adaptation import adapt
+def _adapt(base: str, knee: Domain, mask: Mask, slices: int, steps: int, seed: int) -> tuple[Adaptation, ULDA]:
+    from ulda.methods import ULDA
+    from ulda.methods.adaptation import adapt
 
-    model = load_base(model_folder(base))
     with progress_bar(f"adapting to {slices} slices") as advance:
-        return adapt(
-            model,
+        adaptation = adapt(
+            base,
             knee,
             slices=slices,
             mask=mask,
             seed=seed,
-            steps=steps,
+            changes={"steps": steps},
             report=lambda progress: advance(progress.step, progress.steps),
         )
+    if not isinstance(adaptation.model, ULDA):
+        raise UldaError(f"the demonstration needs a base of U-LDA, but {base} holds a {adaptation.model.title}")
+    return adaptation, adaptation.model
 
 
 def _certify(model: ULDA, test: Domain, mask: Mask, out: Path) -> dict[str, Any]:
     """Reconstruct three slices, write them with their certificate, replay it, and draw what the phases did."""
-    from ulda.api import reconstruct
     from ulda.evaluation import save_curves
     from ulda.evaluation.histories import gradient_curves, objective_curves
     from ulda.evaluation.learned import psnr_per_phase
     from ulda.physics import CartesianMRI
+    from ulda.reconstruction import reconstruct
     from ulda.solvers import verify_output
     from ulda.training.slices import normalised_images
 

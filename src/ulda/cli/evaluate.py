@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
     from ulda.evaluation.paired import PairedDifference
-    from ulda.methods import TrainableMethod
-    from ulda.training import ULDA
+    from ulda.methods import ULDA, TrainableMethod
 
 N_PICTURES = 6
 DEFAULT_RATIO = 0.2
@@ -64,11 +63,10 @@ def evaluate(
         if any(out.iterdir()) and not force:
             raise UldaError(f"the folder {out} is not empty; choose another one or pass --force to write into it")
     with progress_bar("evaluating") as advance:
-        from ulda.api import load
         from ulda.data.measurements import Undersampling
         from ulda.evaluation.assessment import assess
         from ulda.evaluation.unseen import check_unseen
-        from ulda.training.files import base_fingerprint, domain_fingerprint
+        from ulda.reconstruction import load
         from ulda.training.slices import opened
 
         start = time.perf_counter()
@@ -85,11 +83,11 @@ def evaluate(
             rivals = {name: other.method for name, other in others.items()}
             assessment = assess(network, chosen, lines, against=rivals, iterations=iterations, progress=advance)
             result = _data_facts(chosen, split) | {
-                "base": base_fingerprint(network),
+                "base": network.fingerprint,
                 "adapter": None if adapter is None else network.domain,
-                "weights": domain_fingerprint(network, network.active_domain()),
+                "weights": network.domain_fingerprint(network.active_domain()),
                 "against": {name: other.as_dict() for name, other in others.items()},
-                "iterations": iterations or network.architecture.phases,
+                "iterations": iterations or network.n_phases,
                 "notes": notes,
                 "seconds": time.perf_counter() - start,
             }
@@ -123,12 +121,10 @@ def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
 def _model_facts(model: str, adapter: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what the files of a base and of an adapter say about their training."""
     from ulda.models.bundled import model_folder
-    from ulda.training.files import read_facts
+    from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
 
-    base = read_facts(model_folder(model, "base") / "model.json", "ulda-base")
-    if adapter is None:
-        return base, None
-    return base, read_facts(model_folder(adapter, "adapter") / "adapter.json", "ulda-adapter")
+    base = read_facts(model_folder(model, "base"), BASE_FORMAT)
+    return base, None if adapter is None else read_facts(model_folder(adapter, "adapter"), ADAPTER_FORMAT)
 
 
 @dataclass(frozen=True)
@@ -141,21 +137,19 @@ class _Other:
 
     def as_dict(self) -> dict[str, Any]:
         chosen = ("method", "sizes", "sources", "domain", "n_parameters", "weights")
-        spent = {"training": self.facts["facts"].get("spent")}
-        if "adaptation" in self.facts["facts"]:
-            spent["adaptation"] = self.facts["facts"]["adaptation"].get("spent")
+        spent = {"training": self.facts["card"].get("spent")}
+        if "adaptation" in self.facts["card"]:
+            spent["adaptation"] = self.facts["card"]["adaptation"].get("spent")
         return {"folder": self.folder.name, **{key: self.facts.get(key) for key in chosen}, "spent": spent}
 
 
 def _load_others(folders: list[Path]) -> dict[str, _Other]:
     """Load the models of other methods, by their titles; the name of the folder tells two of one title apart."""
     from ulda.methods.registry import load_method
-    from ulda.training.files import METHOD_FORMAT, read_facts
-    from ulda.training.network import UNADAPTED
+    from ulda.methods.ulda import UNADAPTED
+    from ulda.models.files import BASE_FORMAT, read_facts
 
-    found = [
-        _Other(folder, load_method(folder), read_facts(folder / "model.json", METHOD_FORMAT)) for folder in folders
-    ]
+    found = [_Other(folder, load_method(folder), read_facts(folder, BASE_FORMAT)) for folder in folders]
     for other in found:
         if other.method.domain is None:
             other.method.add_domain(UNADAPTED)
@@ -174,7 +168,7 @@ def _checked_unseen(name: str, other: _Other, domain: Domain) -> list[str]:
     """Apply `check_unseen` to another method; its sentences begin with its name."""
     from ulda.evaluation.unseen import check_unseen
 
-    card = other.facts["facts"]
+    card = other.facts["card"]
     notes = [] if other.facts["domain"] else ["not adapted to a domain, so it is what an adaptation would start from"]
     try:
         notes += check_unseen(domain, {"card": card}, card.get("adaptation"))

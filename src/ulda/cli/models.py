@@ -20,7 +20,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the bundled models, and those in the given folders."""
-    from ulda.training.catalogue import describe_model, find_models
+    from ulda.methods.catalogue import describe_model, find_models
 
     found = [describe_model(folder) for folder in find_models(paths or [])]
     if as_json:
@@ -44,7 +44,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is known about a base, an adapter or a model of another method: sizes, parameters, data, metrics."""
-    from ulda.training.catalogue import describe_model
+    from ulda.methods.catalogue import describe_model
 
     facts = describe_model(model)
     if as_json:

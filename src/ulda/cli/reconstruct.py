@@ -44,9 +44,8 @@ def reconstruct(
     Check either with `ulda verify OUT`.
     """
     with progress_bar("reconstructing") as advance:
-        from ulda.api import load
         from ulda.data.measurements import Undersampling
-        from ulda.reconstruction import reconstruct_file
+        from ulda.reconstruction import load, reconstruct_file
 
         if adapter is not None and domain is not None:
             raise UldaError("give either --adapter or --domain, not both")

@@ -11,7 +11,7 @@ import typer
 from ulda.cli.output import ForceOption, JsonOption, command_line, print_json
 
 if TYPE_CHECKING:
-    from ulda.training import ULDA
+    from ulda.methods import ULDA
 
 
 def report(
@@ -66,15 +66,14 @@ def report(
 def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]:
     """Say how a result came about, for its report: the command, the weights, the versions, and whatever else."""
     from ulda.solvers.certificate import software_versions
-    from ulda.training.files import base_fingerprint, domain_fingerprint
 
     domain = model.active_domain()
     return {
         "command": {"command": command_line()},
         "model": {
-            "SHA-256 of the base": base_fingerprint(model),
+            "SHA-256 of the base": model.fingerprint,
             "adapter": domain,
-            "SHA-256 of base, adapter and steps": domain_fingerprint(model, domain),
+            "SHA-256 of base, adapter and steps": model.domain_fingerprint(domain),
         },
         **more,
         "software": software_versions(),

@@ -28,6 +28,7 @@ def train(
     method: Annotated[
         str | None, typer.Option(help="What to train, in place of the method in the file; see `ulda methods`.")
     ] = None,
+    preset: Annotated[str | None, typer.Option(help="paper or default, in place of the preset in the file.")] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Train for this time, in place of the number of steps in the file.")
     ] = None,
@@ -45,22 +46,19 @@ def train(
     if print_config:
         from ulda.training.config_text import default_config
 
-        typer.echo(default_config(), nl=False)
+        typer.echo(default_config(preset or "default"), nl=False)
         return
     if config is None:
         raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
     set_threads(threads)
     from ulda.methods import runs
     from ulda.training.config import load_config
-    from ulda.training.runs import stage_steps
 
     if seconds is not None and not seconds > 0:
         raise UldaError(f"--seconds must be positive, but it is {seconds:g}")
-    settings, notes = runs.for_method(load_config(config), method, seconds)
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+    settings = runs.resolve(load_config(config), method, preset, seconds)
     folder = out or Path("runs") / settings.name
-    planned = stage_steps(settings)
+    planned = runs.stage_steps(settings)
     with ExitStack() as stack:
         advance = stack.enter_context(progress_bar(f"training {settings.name}"))
         write = None
@@ -69,27 +67,26 @@ def train(
 
             write = stack.enter_context(tensorboard_report(folder / "tensorboard"))
 
-        def report(stage: str, progress: Progress) -> None:
-            planned[stage] = progress.steps  # a time decides on those of step 1 when it begins
-            done = sum(steps for _, steps in takewhile(lambda entry: entry[0] != stage, planned.items()))
+        def report(progress: Progress) -> None:
+            planned[progress.stage] = progress.steps  # a time decides on those of step 1 when it begins
+            done = sum(steps for _, steps in takewhile(lambda entry: entry[0] != progress.stage, planned.items()))
             advance(done + progress.step, sum(planned.values()))
             if write is not None:
-                write(stage, progress)
+                write(progress)
 
-        options = _options(method, seconds)
+        options = _options(method, preset, seconds)
         command = f"ulda train {config if not config.is_absolute() else config.name}{options}"
         try:
             model = runs.train(settings, folder, resume=resume, command=command, report=report)
         except KeyboardInterrupt:
             stop(folder, f"with: ulda train {config}{options} --out {folder} --resume")
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    what = settings.name if settings.method == "ulda" else f"{settings.name} ({settings.method})"
-    typer.echo(f"trained {what} on {', '.join(model.sources)}: {n_parameters} parameters, in {folder}")
+    what = f"{settings.name} ({settings.method}, preset {settings.preset})"
+    typer.echo(f"trained {what} on {', '.join(model.sources)}: {model.n_parameters} parameters, in {folder}")
 
 
-def _options(method: str | None, seconds: float | None) -> str:
+def _options(method: str | None, preset: str | None, seconds: float | None) -> str:
     """Return the options that decide what is trained, as they are typed."""
-    given = {"--method": method, "--seconds": None if seconds is None else f"{seconds:g}"}
+    given = {"--method": method, "--preset": preset, "--seconds": None if seconds is None else f"{seconds:g}"}
     return "".join(f" {option} {value}" for option, value in given.items() if value is not None)
 
 
@@ -103,7 +100,7 @@ def set_threads(threads: int | None) -> None:
 
 def stop(folder: Path, how: str) -> NoReturn:
     """Say how to continue a run after Ctrl-C, and exit as interrupted programs do."""
-    from ulda.training.runs import has_checkpoint
+    from ulda.methods.runs import has_checkpoint
 
     saved = "the run is saved" if has_checkpoint(folder) else "there was nothing to save yet"
     typer.echo(f"stopped; {saved}, continue {how}", err=True)

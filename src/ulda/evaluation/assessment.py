@@ -19,7 +19,7 @@ from ulda.physics import Mask
 from ulda.solvers import Trace
 
 if TYPE_CHECKING:
-    from ulda.training import ULDA
+    from ulda.methods import ULDA
 
 ADAPTED, BASE = "adapted", "un-adapted"
 """The names of the learned methods in tables."""
@@ -110,7 +110,7 @@ def assess(
     progress
         Called with the number of reconstructions done and to do.
     """
-    from ulda.training.network import UNADAPTED
+    from ulda.methods.ulda import UNADAPTED
 
     classical = {name: make() for name, make in CLASSICAL.items()}
     active = model.active_domain()

@@ -15,9 +15,9 @@ from ulda.physics import normalise_measurement
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ulda.methods import ULDA
     from ulda.physics import Physics
     from ulda.solvers import Options, Status, Trace
-    from ulda.training import ULDA
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Learned(Method):
     --------
     >>> import torch
     >>> from ulda.physics import CartesianMRI, cartesian_mask
-    >>> from ulda.training import ULDA, Architecture
-    >>> method = Learned(ULDA(Architecture(width=4, depth=2, phases=3), ["knee"]), "knee")
+    >>> from ulda.methods import ULDA
+    >>> method = Learned(ULDA(sources=["knee"], width=4, depth=2, phases=3), "knee")
     >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
     >>> method(physics.A(torch.ones(2, 32, 32, dtype=torch.complex64)), physics).shape
     torch.Size([2, 32, 32])

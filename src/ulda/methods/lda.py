@@ -3,85 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.methods.trainable import TrainableMethod
+from ulda.methods.ulda import ULDA
 from ulda.physics import Physics
-from ulda.training.loop import Batch, Task, step_loss, validate
-from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, Architecture
-from ulda.training.settings import Settings
+from ulda.training.settings import Network, Settings, checked
+from ulda.training.tasks import Batch, Task
+from ulda.training.validation import validate
 
 _COMPARED_SLICES = 8
 """On so many training slices of a new domain the nets of the sources are compared, at most."""
 
 
-@dataclass(frozen=True)
-class LDASizes:
-    """The sizes of a net of LDA or Meta; all of them stand in the files of models.
+def net_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes of U-LDA for a net without adapters: its last convolution, which is linear, has their part.
 
-    Attributes
-    ----------
-    width
-        Complex channels of every convolution.
-    depth
-        Number of convolutions, at least 2.
-    kernel_size
-        The odd side of the kernels.
-    delta
-        Width of the smoothed ReLU.
-    phases, steps_per_phase
-        Iterations of the solver, and learned steps in each.
-    weight, eps_ratio, spectral_steps, line_steps, channel_steps
-        As `adapter_weight`, `eps_ratio` and those of the same name of `ulda.training.Architecture`.
+    Examples
+    --------
+    >>> net_sizes({"depth": 4})["depth"]
+    3
     """
-
-    width: int = 16
-    depth: int = 4
-    kernel_size: int = 3
-    delta: float = 0.1
-    phases: int = 3
-    steps_per_phase: int = 5
-    weight: float = 0.003
-    eps_ratio: float = 0.1
-    spectral_steps: bool = True
-    line_steps: bool = False
-    channel_steps: bool = False
-
-    def __post_init__(self) -> None:
-        if self.depth < 2:
-            message = "LDA needs at least 2 convolutions, the last one without activation, but its depth is"
-            raise UldaError(f"{message} {self.depth}")
-        if self.phases < 1:
-            raise UldaError(f"LDA needs at least 1 phase, but it is asked for {self.phases}")
-
-    def architecture(self, weight_factor: float = 1) -> Architecture:
-        """Return the sizes as those of U-LDA: the last convolution, which is linear, has the part of the adapter.
-
-        Examples
-        --------
-        >>> LDASizes(depth=4).architecture().depth
-        3
-        """
-        return Architecture(
-            width=self.width,
-            depth=self.depth - 1,
-            kernel_size=self.kernel_size,
-            delta=self.delta,
-            phases=self.phases,
-            steps_per_phase=self.steps_per_phase,
-            shared_steps=False,
-            adapter_weight=weight_factor * self.weight,
-            eps_ratio=self.eps_ratio,
-            tied_steps=False,
-            spectral_steps=self.spectral_steps,
-            line_steps=self.line_steps,
-            channel_steps=self.channel_steps,
-        )
+    network = checked(Network, sizes)
+    if network.depth < 2:
+        message = "LDA needs at least 2 convolutions, the last one without activation, but its depth is"
+        raise UldaError(f"{message} {network.depth}")
+    return network.model_dump() | {"depth": network.depth - 1, "rank": 0, "initialise": 0.0}
 
 
 class LDA(TrainableMethod):
@@ -104,7 +56,8 @@ class LDA(TrainableMethod):
     seed
         Seed of the noise on the start, which is the same for all nets.
     sizes
-        Those of `LDASizes`.
+        Those of `ulda.training.settings.Network`; `depth` counts the last convolution, and `rank` and `initialise`
+        have no meaning here.
 
     Attributes
     ----------
@@ -117,7 +70,7 @@ class LDA(TrainableMethod):
     --------
     >>> model = LDA(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (28524, 14262)
+    (28284, 14142)
     """
 
     name: ClassVar[str] = "lda"
@@ -127,14 +80,11 @@ class LDA(TrainableMethod):
         "SIAM J. Imaging Sci. 14(4)"
     )
     adapts: ClassVar[str] = "a copy of the nearest source's net, at a lower rate"
-    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "common": 0.0}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3}
-    earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
-        known = LDASizes(**sizes)
-        super().__init__(sources, asdict(known))
-        self.architecture, self.seed = known.architecture(), seed
+        self.net_sizes = net_sizes(sizes)
+        super().__init__(sources, checked(Network, sizes).model_dump(exclude={"rank", "initialise"}))
+        self.seed = seed
         self.nearest = self.sources[0] if self.sources else None
         self.nets = nn.ModuleDict({source: self._untrained(source) for source in self.sources})
 
@@ -160,7 +110,7 @@ class LDA(TrainableMethod):
         elif name not in self.sources:
             net = copy.deepcopy(self.net(self.nearest))
             net.add_domain(name)  # it starts from the mean of the sources of this net, which has one
-            del net.adapters[self.nearest], net.steps[self.nearest]
+            del net.prior.adapters[self.nearest], net.proposals[self.nearest]
             net.sources, net.domain = (name,), name
             self.nets[name] = net
 
@@ -170,7 +120,7 @@ class LDA(TrainableMethod):
 
     def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
         """Return the loss of one batch, and the images without gradient."""
-        return step_loss(self.net(task.domain), task, batch, settings, step)
+        return self.net(task.domain).loss(task, batch, settings, step)
 
     def look_at(self, task: Task) -> None:
         """Find the nearest source of a new domain."""
@@ -186,6 +136,6 @@ class LDA(TrainableMethod):
         return max(scores, key=lambda source: scores[source]["psnr"], default=None)
 
     def _untrained(self, domain: str) -> ULDA:
-        net = ULDA(self.architecture, [domain], seed=self.seed)
+        net = ULDA(sources=[domain], seed=self.seed, **self.net_sizes)
         net.domain = domain
         return net

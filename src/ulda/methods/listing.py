@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ulda.errors import UldaError
-from ulda.methods.registry import METHODS, method_class
+from ulda.methods.registry import METHODS, method_title, new_method
 from ulda.methods.trainable import TrainableMethod
 
 COUNTED_SOURCES = ("first source", "second source")
@@ -79,19 +79,19 @@ def list_methods() -> list[MethodFacts]:
         model = weightless(name, COUNTED_SOURCES)
         with torch.device("meta"):
             n_adapted = model.n_trainable(adapt=True)
-        learned.append(MethodFacts(name, model.title, model.n_parameters, n_adapted, model.adapts, model.citation))
+        title = method_title(name)
+        learned.append(MethodFacts(name, title, model.n_parameters, n_adapted, model.adapts, model.citation))
     return [*learned, *CLASSICAL]
 
 
-def weightless(name: str, sources: tuple[str, ...] = (), **sizes: Any) -> TrainableMethod:
+def weightless(name: str, sources: tuple[str, ...] = (), preset: str | None = None, **sizes: Any) -> TrainableMethod:
     """Return a method for looking at its sizes: its weights have no values, and take no time or memory to make."""
-    kind = method_class(name)
     with torch.device("meta"):
-        return kind(sources=sources, **sizes)
+        return new_method(name, sources, preset=preset, **sizes)
 
 
 def default_sizes(name: str) -> dict[str, Any]:
-    """Return the sizes of a method, which `sizes` in a configuration may change, and their defaults.
+    """Return the sizes of a method, which `network` in a configuration may change, and their defaults.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def default_sizes(name: str) -> dict[str, Any]:
     return weightless(name).sizes
 
 
-def check_sizes(name: str, sizes: dict[str, Any]) -> None:
+def check_sizes(name: str, sizes: dict[str, Any], preset: str | None = None) -> None:
     """Refuse sizes that a method does not have or cannot be built with.
 
     Examples
@@ -111,7 +111,7 @@ def check_sizes(name: str, sizes: dict[str, Any]) -> None:
     ...
     ulda.errors.UldaError: unknown size 'filter' of dncn; did you mean 'filters'?
     """
-    defaults = default_sizes(name)
+    defaults = weightless(name, preset=preset).sizes
     for key, value in sizes.items():
         if key not in defaults:
             near = get_close_matches(key, defaults, 1)
@@ -120,7 +120,7 @@ def check_sizes(name: str, sizes: dict[str, Any]) -> None:
         if not _is_of_the_kind(value, defaults[key]):
             raise UldaError(f"the size {key} of {name} must be like {defaults[key]!r}, but it is {value!r}")
     try:
-        weightless(name, COUNTED_SOURCES, **sizes)
+        weightless(name, COUNTED_SOURCES, preset=preset, **sizes)
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UldaError(f"{name} cannot have these sizes ({error})") from error
 

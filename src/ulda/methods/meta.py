@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.methods.lda import LDASizes
-from ulda.methods.trainable import TrainableMethod
+from ulda.methods.lda import net_sizes
+from ulda.methods.ulda import ULDA
 from ulda.models import Adapter
-from ulda.models.extractor import DerivedAdapter
-from ulda.training.loop import Batch, Task, step_loss
-from ulda.training.network import ONE_STEP_PER_PHASE, ULDA, average_into, check_domain_name
-from ulda.training.settings import Settings
+from ulda.models.adapter import DerivedAdapter
+from ulda.models.ulda import average_into, check_domain_name
+from ulda.solvers import Proposal
+from ulda.training.settings import Network, Settings, checked
+from ulda.training.tasks import Batch, Task
 
 SHARED = "shared"
 """The name of the last convolution and the step sizes that all tasks use."""
@@ -29,7 +31,7 @@ _OWN_NUMBERS = 1 << 40
 """Keeps the random numbers of this module apart from those by which the loop draws its batches."""
 
 
-class Meta(ULDA, TrainableMethod):
+class Meta(ULDA):
     """The net of `ulda.methods.lda.LDA`, shared by all; domain i multiplies the regulariser by ``sigmoid(w_i)``.
 
     Training alternates in cycles of ``inner_steps + 1`` steps. The inner steps move the shared weights (kernels and
@@ -56,13 +58,13 @@ class Meta(ULDA, TrainableMethod):
     seed
         Seed of the noise on the start; the start equals that of `LDA` with the same seed.
     sizes
-        Those of `ulda.methods.lda.LDASizes`.
+        Those of `ulda.methods.lda.LDA`.
 
     Examples
     --------
     >>> model = Meta(sources=["brain", "prostate"])
     >>> model.n_parameters, model.n_trainable(adapt=True)
-    (14264, 14263)
+    (14144, 14143)
     >>> model.weight("brain").item()
     0.5
     """
@@ -74,21 +76,18 @@ class Meta(ULDA, TrainableMethod):
         "dataset, J. Imaging 7(11)"
     )
     adapts: ClassVar[str] = "in turns, the shared weights at a lower rate and the weight of the domain"
-    # the last convolution starts twice as large as elsewhere, for a weight of the task of one half
-    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "adapter_rate": 0.006, "common": 0.0}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 4e-3, "adapter_rate": 0.006, "warp": 0.0}
-    earlier_sizes: ClassVar[Mapping[str, Any]] = ONE_STEP_PER_PHASE
-    has_common_start: ClassVar[bool] = False
+    made: ClassVar[str] = "model"
+    trains_mean: bool = False
 
     def __init__(self, *, inner_steps: int = 5, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
         if inner_steps < 1:
             raise UldaError(f"Meta needs at least 1 inner step, but it is asked for {inner_steps}")
-        known = LDASizes(**sizes)
+        own = net_sizes(sizes)
         # twice the weight, since that of a task starts as one half
-        super().__init__(known.architecture(weight_factor=2), seed=seed)
-        self.sizes = asdict(known) | {"inner_steps": inner_steps}
+        super().__init__(seed=seed, **own | {"adapter_weight": 2 * own["adapter_weight"]})
+        self.sizes = checked(Network, sizes).model_dump(exclude={"rank", "initialise"}) | {"inner_steps": inner_steps}
         self.inner_steps = inner_steps
-        super().add_domain(SHARED, seed=seed + 1)
+        self._add(SHARED, rank=0, seed=seed + 1)
         self.task_weights = nn.ModuleDict()
         for source in sources:
             self.add_domain(source)
@@ -110,14 +109,14 @@ class Meta(ULDA, TrainableMethod):
     def adapter(self, domain: str) -> Adapter:
         """Return the shared last convolution with the weight of a domain."""
         # a last kernel that is `weight` times as large makes r as many times as large, and r_eps, too, if eps is alike
-        adapter, weight = super().adapter(SHARED), self.weight(domain)
+        adapter, weight = self.prior.adapter(SHARED), self.weight(domain)
         return DerivedAdapter(adapter, lambda: weight * adapter.layer.kernel())
 
-    def step_sizes(self, domain: str) -> dict[str, Tensor]:  # noqa: ARG002
-        """Return the step sizes, which are shared."""
-        return super().step_sizes(SHARED)
+    def proposal(self, domain: str) -> Proposal:  # noqa: ARG002
+        """Return what proposes the steps, which is shared."""
+        return self._own_proposal(SHARED)
 
-    def add_domain(self, name: str, *, seed: int = 0) -> None:  # noqa: ARG002
+    def add_domain(self, name: str, *, rank: int | None = None) -> None:  # noqa: ARG002
         """Add the weight of a domain: the mean of those of the sources, or the untrained start; a source keeps its own.
 
         It is the mean of the ``w_i``, before the sigmoid.
@@ -130,13 +129,21 @@ class Meta(ULDA, TrainableMethod):
             average_into(weight, [self.task_weights[source] for source in self.sources])
         self.task_weights[name] = weight
 
+    def n_used(self, domain: str) -> int:  # noqa: ARG002
+        """Return how many parameters reconstruct a domain: the shared ones and its weight."""
+        return sum(parameter.numel() for parameter in self.shared_parameters()) + 1
+
+    def save_adapted(self, folder: str | Path, card: dict[str, Any], facts: dict[str, Any], *, overwrite: bool) -> None:
+        """Write the whole model, as all shared weights have adapted."""
+        self.save(folder, card | {"adaptation": facts}, overwrite=overwrite)
+
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: the shared ones and the weight of the domain do, other weights do not."""
         return not parameter.startswith("task_weights.") or parameter.startswith(f"task_weights.{domain}.")
 
     def shared_parameters(self) -> Iterator[nn.Parameter]:
         """Return the kernels and step sizes that all domains use."""
-        for part in (self.extractor, self.adapters, self.steps):
+        for part in (self.prior, self.proposals):
             yield from part.parameters()
 
     def is_outer(self, step: int) -> bool:
@@ -148,8 +155,8 @@ class Meta(ULDA, TrainableMethod):
 
         Slices of the batch that such a step must not see are replaced by ones that it may.
         """
-        if settings.lower_level != "unrolled":
-            raise UldaError("Meta changes its slices between the steps of a cycle; set lower_level to unrolled")
+        if settings.equilibrium is not None:
+            raise UldaError("Meta changes its slices between the steps of a cycle; leave out equilibrium")
         inner, held_out = split_slices(len(task.images))
         seed = _OWN_NUMBERS + settings.seed * 1_000_003 + step
         if self.is_outer(step):
@@ -157,7 +164,7 @@ class Meta(ULDA, TrainableMethod):
         else:
             allowed, constant = inner, self.task_weights.parameters()
         with held_constant(constant):
-            return step_loss(self, task, restricted(batch, allowed, seed), settings, step)
+            return super().loss(task, restricted(batch, allowed, seed), settings, step)
 
 
 class TaskWeight(nn.Module):

@@ -1,75 +1,73 @@
-"""A whole training or adaptation of any learned method, from a configuration or data to a folder with a model."""
+"""A whole training of any method, from a configuration to a model with its card, in a folder that can be continued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import copy
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ulda.data import Domain
+import torch
+
 from ulda.errors import UldaError
-from ulda.methods.budget import Budget
-from ulda.methods.listing import check_sizes, default_sizes
-from ulda.methods.registry import load_method, method_class
-from ulda.methods.trainable import TrainableMethod
-from ulda.methods.universal import UniversalLDA
-from ulda.physics import Mask
-from ulda.training.adaptation import Outcome, default_settings, load_target
-from ulda.training.config import OF_ULDA, TIME_OR_ROUNDS, ULDA_METHOD, Config, check_phases
-from ulda.training.files import METHOD_FORMAT, read_facts
-from ulda.training.history import Report
-from ulda.training.loop import Task
-from ulda.training.network import ULDA
-from ulda.training.runs import StageReport, load_tasks, named, prepare, train_base, training_card
-from ulda.training.settings import SourceSettings
+from ulda.io.atomic import atomic_output
+from ulda.methods.listing import check_sizes
+from ulda.methods.registry import method_settings, new_method, preset_of
+from ulda.methods.trainable import TrainableMethod, Training
+from ulda.training.config import Config, parse_config
+from ulda.training.config_text import config_yaml
+from ulda.training.history import Report, last_validation, total_seconds
+from ulda.training.settings import Settings
+from ulda.training.slices import file_name, load_tasks
+from ulda.training.tasks import Task
 
-_OF_THE_BUDGET = {"steps", "batch_size", "seed"}
+CONFIG_NAME = "config.yaml"
+TIMED_NAME = "timed.json"
+"""Keeps the number of steps that a time was found to allow."""
+
+_TIMED_STEPS = 6
+"""Per source, so that networks which help with one source each are timed in their proportion."""
 
 
-def for_method(config: Config, name: str | None = None, seconds: float | None = None) -> tuple[Config, list[str]]:
-    """Return a configuration as a method is trained with it, checked, and notes on what of the file is ignored.
+def resolve(
+    config: Config, method: str | None = None, preset: str | None = None, seconds: float | None = None
+) -> Config:
+    """Return a configuration with every size and setting given: those of the file, above those of its preset.
 
-    A file for one method trains every other on the same data and masks for as many steps: what belongs to its own
-    method is left out. Settings that it does not give have the defaults of the method.
+    A file for one method trains every other on the same data and masks with its settings; sizes belong to the method
+    of the file and are left out for another.
 
     Parameters
     ----------
     config
         A configuration from a file.
-    name
-        The method; that of the file if None.
-    seconds
-        A time instead of the number of steps; that of the file if None.
+    method, preset, seconds
+        In place of those of the file.
     """
-    name = name or config.method
-    kind = method_class(name)
-    notes = []
-    sizes = config.sizes
-    changes: dict[str, Any] = {"method": name, "seconds": seconds or config.seconds}
-    if name != config.method:
-        if sizes:
-            notes.append(f"the sizes in the file are those of {config.method} and are ignored for {name}")
-        sizes = {}
-    if name == ULDA_METHOD and config.rounds and seconds is not None:
-        raise UldaError(TIME_OR_ROUNDS)
-    if name != ULDA_METHOD:
-        ignored = sorted(OF_ULDA & config.model_fields_set) if config.method == ULDA_METHOD else []
-        given = {key: getattr(config.train, key) for key in config.train.model_fields_set}
-        if name != config.method and given.pop("phases", None) is not None:
-            ignored.append("train.phases")
-        for key, value in {"lower_level": "unrolled", "common": kind.training_defaults.get("common")}.items():
-            if value is not None and given.get(key, value) != value:
-                ignored.append(f"train.{key}")
-                given[key] = value
-        if ignored:
-            notes.append(f"{', '.join(ignored)} in the file belong to {config.method} and are ignored for {name}")
-        check_sizes(name, sizes)
-        check_phases(given.get("phases"), (default_sizes(name) | sizes).get("phases"))
-        train = SourceSettings.model_validate({**kind.training_defaults, **given})
-        # every setting is given from here on, as a run that is continued must be the one that was started
-        changes |= {"initialise": None, "rounds": (), "train": SourceSettings.model_validate(train.model_dump())}
-    return config.model_copy(update=changes | {"sizes": sizes}), notes
+    name = method or config.method
+    chosen = preset_of(name, preset or config.preset)
+    network = config.network if name == config.method else {}
+    check_sizes(name, network, chosen)
+    settings = method_settings(name, "train", chosen, **config.given)
+    sizes = new_method(name, preset=chosen, **network).sizes
+    check_phases(settings, sizes.get("phases"))
+    return config.model_copy(
+        update={
+            "method": name,
+            "preset": chosen,
+            "network": sizes,
+            "train": Settings.model_validate(settings.model_dump()),
+            "seconds": seconds or config.seconds,
+        }
+    )
+
+
+def check_phases(settings: Settings, n_phases: int | None) -> None:
+    """Refuse to train more phases than a network has."""
+    if settings.phases and n_phases is not None and max(settings.phases) > n_phases:
+        raise UldaError(f"{max(settings.phases)} phases are to be trained, but the network has {n_phases}")
 
 
 def train(
@@ -78,17 +76,17 @@ def train(
     *,
     resume: bool = False,
     command: str = "",
-    report: StageReport | None = None,
-) -> ULDA | TrainableMethod:
+    report: Report | None = None,
+) -> TrainableMethod:
     """Train the method of a configuration and write it, with checkpoints and logs on the way.
 
     Parameters
     ----------
     config
-        What to train, from `for_method`, with absolute paths.
+        What to train, from `resolve`, with absolute paths.
     folder
-        Gets ``config.yaml``, the checkpoint, ``log.csv``, and at the end ``model.safetensors`` and ``model.json``. With
-        the method ulda this is a base, which has adapters and certificates; see `ulda.training.runs.train_base`.
+        Gets ``config.yaml``, the checkpoint, ``log.csv``, those of step 0 in ``initialise/DOMAIN``, and at the end
+        ``model.safetensors`` and ``model.json``.
     resume
         Continue what the folder holds; the result has the same bits as that of a run without a pause.
     command
@@ -97,112 +95,111 @@ def train(
         Called after each step.
     """
     folder = Path(folder)
-    if config.method == ULDA_METHOD:
-
-        def steps_in_time(tasks: Sequence[Task]) -> int:
-            return _steps_in_time(config, tasks, folder)
-
-        timed = None if config.seconds is None else steps_in_time
-        return train_base(config, folder, resume=resume, command=command, report=report, steps_in_time=timed)
     prepare(folder, config, resume)
     tasks, data_facts = load_tasks(config)
-    kind: Callable[..., TrainableMethod] = method_class(config.method)
-    model = kind(sources=[task.domain for task in tasks], seed=config.seed, **config.sizes)
-    changes = config.train.model_dump(exclude=_OF_THE_BUDGET)
-    training = model.fit(
-        tasks, _budget(config), seed=config.train.seed, changes=changes, folder=folder, report=named(report, "train")
-    )
-    card = training_card(config, command, data_facts, training.history)
-    model.save(folder, card | {"spent": training.spent.as_dict()}, overwrite=resume)
+    sources = [task.domain for task in tasks]
+    model = new_method(config.method, sources, config.seed, config.preset, **config.network)
+    settings = config.train if config.seconds is None else calibrate(model, tasks, config, folder)
+    training = model.fit(tasks, settings, folder=folder, report=report)
+    model.save(folder, training_card(config, command, data_facts, training), overwrite=resume)
     return model.eval()
 
 
-def _budget(config: Config) -> Budget:
-    if config.seconds is not None:
-        return Budget.of_seconds(config.seconds, config.train.batch_size)
-    return Budget.of_batches(config.train.steps, config.train.batch_size)
+def stage_steps(config: Config) -> dict[str, int]:
+    """Return the steps of each stage of a training, by name and in their order; a time may allow others."""
+    initial = round(config.network.get("initialise", 0.0) * config.train.steps)
+    return ({"initialise": len(config.data) * initial} if initial else {}) | {"train": config.train.steps}
 
 
-def _steps_in_time(config: Config, tasks: Sequence[Task], folder: Path) -> int:
-    model = UniversalLDA(sources=[task.domain for task in tasks], seed=config.seed, **vars(config.architecture))
-    changes = config.train.model_dump(exclude=_OF_THE_BUDGET)
-    budget = model.settle(tasks, _budget(config), seed=config.train.seed, changes=changes, folder=folder)
-    assert budget.steps is not None
-    return budget.steps
+def calibrate(model: TrainableMethod, tasks: Sequence[Task], config: Config, folder: Path) -> Settings:
+    """Turn a time into steps by trying a few; a training that is continued keeps the number it began with."""
+    assert config.seconds is not None
+    place = folder / TIMED_NAME
+    if place.exists():
+        steps = json.loads(place.read_text(encoding="utf-8"))["steps"]
+        return config.train.changed(steps=int(steps))
+    n_steps = _TIMED_STEPS * len(tasks)
+    trial = config.train.changed(steps=n_steps, validate_every=0)
+    for _ in range(2):  # the first time, libraries are loaded and memory is found
+        training = copy.deepcopy(model).fit(tasks, trial)
+    steps = max(1, int(config.seconds / (training.spent.seconds / n_steps)))
+    with atomic_output(place, overwrite=True) as temporary:
+        temporary.write_text(json.dumps({"steps": steps}) + "\n", encoding="utf-8")
+    return config.train.changed(steps=steps)
 
 
-@dataclass(frozen=True)
-class MethodAdaptation(Outcome):
-    """A method adapted to a new domain, and what is known about it.
-
-    Attributes
-    ----------
-    model
-        The model, with the new domain as its own.
-    card
-        What is known about its training on the sources.
-    """
-
-    model: TrainableMethod
-    card: dict[str, Any]
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model, with the facts of its training and, as ``adaptation``, those of its adaptation."""
-        self.model.save(folder, self.card | {"adaptation": self.facts}, overwrite=overwrite)
-
-
-def adapt_method(
-    base: str | Path,
-    domain: Domain | str | Path,
-    *,
-    slices: int | None = None,
-    mask: Mask | None = None,
-    ratio: float = 0.2,
-    seed: int = 0,
-    steps: int | None = None,
-    name: str | None = None,
-    folder: str | Path | None = None,
-    report: Report | None = None,
-) -> MethodAdaptation:
-    """Adapt a trained method to a domain, on the terms of `ulda.training.adaptation.adapt`.
-
-    The slices, the mask, the number of steps and of slices in each, the validations and when to stop are those that an
-    adapter of a base gets; the learning rate and what learns are the method's own.
-
-    Parameters
-    ----------
-    base
-        The folder that `ulda train --method` wrote.
-    domain, slices, mask, ratio, seed, steps, name, folder, report
-        As for `ulda.training.adaptation.adapt`.
-    """
-    base = Path(base)
-    model = load_method(base)
-    if model.domain is not None:
-        raise UldaError(
-            f"the {model.title} in {base} is adapted to {model.domain} already; adapt the one that it was made from"
-        )
-    header = read_facts(base / "model.json", METHOD_FORMAT)
-    target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
-    task = target.task
-    shared = default_settings(seed, task.images[0].numel(), len(task.images), steps)
-    n_steps = shared.steps
-    settings = {
-        **{key: getattr(shared, key) for key in ("validate_every", "checkpoint_every")},
-        **model.adaptation_settings(n_steps, shared.batch_size),
+def training_card(config: Config, command: str, data_facts: list[dict[str, Any]], training: Training) -> dict[str, Any]:
+    """Return what is told about a training: the configuration, the data, the last validation, time and machine."""
+    found = last_validation(training.history)
+    return {
+        **config.card,
+        "name": config.name,
+        "preset": config.preset,
+        "command": command,
+        "config": _without_folders(config),
+        "data": data_facts,
+        "validation": {} if found is None else {"step": found.step, "domains": found.validation},
+        "spent": training.spent.as_dict() | {"equal": "steps" if config.seconds is None else "wall-clock"},
+        "training": {
+            "seconds": round(total_seconds(training.history), 1),
+            "peak_memory_mb": peak_memory_mb(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        },
     }
-    training = model.adapt(
-        task,
-        Budget.of_batches(n_steps, shared.batch_size),
-        seed=seed,
-        changes=settings,
-        folder=None if folder is None else Path(folder),
-        report=report,
-    )
-    facts = target.facts() | {
-        "base": header["weights"],
-        "settings": {**settings, "steps": n_steps, "batch_size": shared.batch_size, "seed": seed},
-        **target.outcome_facts(training.history),
-        "spent": training.spent.as_dict(),
-    }
-    return MethodAdaptation(task.domain, facts, model.eval(), header["facts"])
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Tell whether a folder holds a training, finished or not."""
+    return any(folder.glob("**/checkpoint.safetensors")) or (folder / "model.safetensors").exists()
+
+
+def peak_memory_mb() -> int | None:
+    """Return the largest memory of this process so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1e6 if sys.platform == "darwin" else 1e3))
+
+
+def prepare(folder: Path, config: Config, resume: bool) -> None:
+    """Make the folder of a run with its ``config.yaml``, or check that the run in it is the one to continue."""
+    place = folder / CONFIG_NAME
+    if has_checkpoint(folder) and not place.exists():
+        raise UldaError(f"{folder} holds a model, but no training that could be continued; choose another --out")
+    if has_checkpoint(folder) and not resume:
+        raise UldaError(f"{folder} holds a training already; continue it with --resume or choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    if resume and place.exists():
+        before = dict(_leaves(parse_config(place.read_text(encoding="utf-8")).values()))
+        now = dict(_leaves(config.values()))
+        changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if changed:
+            raise UldaError(
+                f"the run in {folder} was started with another {changed[0]} ({before.get(changed[0])}, now "
+                f"{now.get(changed[0])}); continue with the same configuration or choose another --out"
+            )
+    if not resume:
+        (folder / TIMED_NAME).unlink(missing_ok=True)
+    with atomic_output(place, overwrite=True) as temporary:
+        temporary.write_text(config_yaml(config), encoding="utf-8")
+
+
+def _leaves(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(values, dict | list) or not values:
+        yield path, values
+        return
+    for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+        step = f"[{key}]" if isinstance(values, list) else f".{key}" if path else str(key)
+        yield from _leaves(value, f"{path}{step}")
+
+
+def _without_folders(config: Config) -> dict[str, Any]:
+    """Return the configuration for the model card, which tells no folders of the machine."""
+    values = config.values()
+    del values["card"]
+    for entry in values["data"]:
+        entry["file"] = file_name(entry["file"])
+    return values

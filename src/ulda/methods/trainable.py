@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import copy
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-import ulda
 from ulda.errors import UldaError
-from ulda.io.atomic import atomic_output
 from ulda.methods.base import Method
-from ulda.methods.budget import Budget, Spent
+from ulda.models.files import BASE_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.physics import Physics
-from ulda.training.files import METHOD_FORMAT, VERSION, check_size, read_facts, restore_tensors, write_tensors
-from ulda.training.history import Progress, Report, total_seconds
-from ulda.training.loop import Batch, Task, fit
-from ulda.training.runs import BUDGET_NAME
-from ulda.training.settings import IN_ADAPTATIONS, Settings
+from ulda.training import stages
+from ulda.training.history import Progress, Report, total_seconds, total_steps
+from ulda.training.loop import fit
+from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
+from ulda.training.tasks import Batch, Task
 
-_TIMED_STEPS = 6
-"""Per source, so that networks which help with one source each are timed in their proportion."""
+
+@dataclass(frozen=True)
+class Spent:
+    """What a training has spent.
+
+    Attributes
+    ----------
+    steps, slices, seconds
+        Gradient steps taken, slices seen in them, and time.
+    extra_steps
+        Gradient steps of networks that only help in the training, such as teachers, by their name.
+    """
+
+    steps: int
+    slices: int
+    seconds: float
+    extra_steps: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -78,12 +94,8 @@ class TrainableMethod(nn.Module, Method):
     """Authors, year and where it was published."""
     adapts: ClassVar[str] = "all parameters, at a lower rate"
     """What learns in an adaptation, in words."""
-    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3, "common": 0.0}
-    """Settings of the training, where they differ from those of `ulda.training.settings.Settings`."""
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-3}
-    """Settings of an adaptation, where they differ from `ulda.training.settings.IN_ADAPTATIONS`."""
-    earlier_sizes: ClassVar[Mapping[str, Any]] = {}
-    """What sizes are in files of earlier versions, which do not say them."""
+    made: ClassVar[str] = "model"
+    """What an adaptation makes, in a word."""
 
     def __init__(self, sources: Sequence[str] = (), sizes: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -121,20 +133,12 @@ class TrainableMethod(nn.Module, Method):
         """Return how many parameters learn in an adaptation to a domain that was added."""
         return sum(p.numel() for name, p in self.named_parameters() if self.is_adapted(name, domain))
 
+    def n_used(self, domain: str) -> int:  # noqa: ARG002
+        """Return how many parameters reconstruct a domain: what fine-tuning everything would train."""
+        return self.n_parameters
+
     def add_domain(self, name: str) -> None:
         """Make the parameters of a new domain, where the method has some per domain."""
-
-    def adaptation_settings(self, steps: int, batch_size: int) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the settings of an adaptation with so many steps, and so many slices in each."""
-        return self.adaptation_defaults
-
-    def adapted_sizes(self, steps: int) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return what is larger for a new domain with so many steps, where its size depends on their number."""
-        return {}
-
-    def own_facts(self) -> Mapping[str, Any]:
-        """Return what the file of a model says beside what all methods say."""
-        return {}
 
     def look_at(self, task: Task) -> None:
         """Learn what `add_domain` needs to know of a new domain, where its start depends on the data."""
@@ -151,32 +155,10 @@ class TrainableMethod(nn.Module, Method):
         self, tasks: Sequence[Task], settings: Settings, folder: Path | None, report: Report | None
     ) -> tuple[list[Progress], dict[str, int]]:
         """Train with settings; return the log, and the steps of networks that only help, by their name."""
-        return fit(self, tasks, settings, loss=_loss, folder=folder, report=report), {}
-
-    def adapt_stages(
-        self, task: Task, settings: Settings, folder: Path | None, report: Report | None
-    ) -> list[Progress]:
-        """Adapt with settings to a domain that was added; return the log. Stages before the last one are whole."""
-        return fit(
-            self,
-            [task],
-            settings,
-            loss=_loss,
-            trainable=lambda name: self.is_adapted(name, task.domain),
-            folder=folder,
-            report=report,
-            keep_best=len(task.validation) > 0,
-        )
+        return fit(self, tasks, settings, method_loss, folder=folder, report=report), {}
 
     def fit(
-        self,
-        tasks: Sequence[Task],
-        budget: Budget,
-        *,
-        seed: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-        report: Report | None = None,
+        self, tasks: Sequence[Task], settings: Settings, *, folder: Path | None = None, report: Report | None = None
     ) -> Training:
         """Train on the sources.
 
@@ -184,12 +166,8 @@ class TrainableMethod(nn.Module, Method):
         ----------
         tasks
             The slices and masks of the source domains.
-        budget
-            What the training may spend.
-        seed
-            Seed of the batches.
-        changes
-            Settings in place of `training_defaults`.
+        settings
+            How to train; see `ulda.methods.registry.method_settings`.
         folder
             Where the checkpoint and the log go; a training found there is continued.
         report
@@ -199,20 +177,11 @@ class TrainableMethod(nn.Module, Method):
             if task.domain not in self.sources:
                 known = ", ".join(self.sources) or "none"
                 raise UldaError(f"{task.domain} is not a source of this {self.title}; its sources are: {known}")
-        budget = self.settle(tasks, budget, seed=seed, changes=changes, folder=folder)
-        settings = self.training_settings(budget, seed=seed, changes=changes)
         history, extra_steps = self.train_stages(tasks, settings, folder, report)
-        return Training(history, _spent(budget, history, extra_steps))
+        return Training(history, _spent(settings, history, history[-1].step, extra_steps))
 
     def adapt(
-        self,
-        task: Task,
-        budget: Budget,
-        *,
-        seed: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-        report: Report | None = None,
+        self, task: Task, settings: Settings, *, folder: Path | None = None, report: Report | None = None
     ) -> Training:
         """Adapt to a new domain, in place, and make it the one that is used.
 
@@ -225,130 +194,72 @@ class TrainableMethod(nn.Module, Method):
         self.look_at(task)
         self.add_domain(task.domain)
         self.to(device)
-        settings = self.settings_of_adaptation(budget, seed=seed, changes=changes)
-        history = self.adapt_stages(task, settings, folder, report)
+        history = stages.adapt(
+            self,
+            task,
+            settings,
+            method_loss,
+            trainable=lambda name: self.is_adapted(name, task.domain),
+            folder=folder,
+            report=report,
+        )
         self.adapted_to = (*(name for name in self.adapted_to if name != task.domain), task.domain)
         self.domain = task.domain
-        before_last = settings.steps - history[-1].steps
-        return Training(history, _spent(budget, history, {}, before_last))
-
-    def training_settings(self, budget: Budget, *, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Settings:
-        """Return all settings of a training with so many steps; the parameters are those of `fit`."""
-        return _settings({**self.training_defaults, **(changes or {}), "seed": seed}, budget)
-
-    def settings_of_adaptation(
-        self, budget: Budget, *, seed: int = 0, changes: Mapping[str, Any] | None = None
-    ) -> Settings:
-        """Return all settings of an adaptation with so many steps; the parameters are those of `adapt`."""
-        if budget.steps is None:
-            raise UldaError("an adaptation is given its number of steps")
-        own = self.adaptation_settings(budget.steps, budget.batch_size)
-        given = {**IN_ADAPTATIONS, **own, **(changes or {}), "seed": seed}
-        given.setdefault("validate_every", max(1, budget.steps // 8))
-        return _settings(given, budget)
+        return Training(history, _spent(settings, history, total_steps(history), {}))
 
     def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""
         header = {
-            "format": METHOD_FORMAT,
-            "version": VERSION,
-            "ulda": ulda.__version__,
             "method": self.name,
             "sizes": self.sizes,
             "sources": list(self.sources),
             "adapted_to": list(self.adapted_to),
             "domain": self.domain,
             "n_parameters": self.n_parameters,
-            "facts": dict(facts or {}),
-            **self.own_facts(),
+            "card": dict(facts or {}),
         }
-        write_tensors(Path(folder), "model", dict(self.named_parameters()), header, overwrite)
+        write_model(folder, BASE_FORMAT, dict(self.named_parameters()), header, overwrite=overwrite)
+
+    def save_adapted(self, folder: str | Path, card: dict[str, Any], facts: dict[str, Any], *, overwrite: bool) -> None:
+        """Write what an adaptation made: here the whole model, with the card of its training and the facts of both."""
+        self.save(folder, card | {"adaptation": facts}, overwrite=overwrite)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a model that `save` wrote."""
         folder = Path(folder)
-        facts = read_facts(folder / "model.json", METHOD_FORMAT)
+        facts = read_facts(folder, BASE_FORMAT)
         if facts.get("method") != cls.name:
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
-        path = folder / "model.safetensors"
         try:
-            check_size(path, lambda: cls._described(facts))
+            check_size(folder, BASE_FORMAT, lambda: cls._described(facts))
             model = cls._described(facts)
         except (TypeError, KeyError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
             raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error
-        restore_tensors(model, path, facts)
+        restore_tensors(model, folder, BASE_FORMAT, facts)
         return model.eval()
 
     @classmethod
     def _described(cls, facts: dict[str, Any]) -> Self:
         """Build the untrained model that the facts of a file describe."""
         sources, adapted_to, domain = facts["sources"], facts["adapted_to"], facts["domain"]
-        if not all(isinstance(name, str) for name in (*sources, *adapted_to)) or not isinstance(facts["facts"], dict):
-            raise TypeError("its domains are not names, or its facts are missing")
+        if not all(isinstance(name, str) for name in (*sources, *adapted_to)) or not isinstance(facts["card"], dict):
+            raise TypeError("its domains are not names, or its card is missing")
         if domain not in (None, *sources, *adapted_to):
             raise ValueError(f"it is to use the domain {domain!r}, which it does not have")
-        model = cls(sources=sources, **{**cls.earlier_sizes, **facts["sizes"]})
+        model = cls(sources=sources, **facts["sizes"])
         for name in adapted_to:
             model.add_domain(name)
         model.adapted_to, model.domain = tuple(adapted_to), domain
         return model
 
-    def settle(
-        self,
-        tasks: Sequence[Task],
-        budget: Budget,
-        *,
-        seed: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
-    ) -> Budget:
-        """Turn a time into steps by trying a few; a training that is continued keeps the number it began with.
 
-        Parameters
-        ----------
-        tasks
-            What is trained on.
-        budget
-            The time, or a number of steps, which stays.
-        seed, changes
-            As for `fit`.
-        folder
-            Where the training has its files, and its number of steps.
-        """
-        if budget.steps is not None:
-            return budget
-        place = None if folder is None else folder / BUDGET_NAME
-        if place is not None and place.exists():
-            return _read_budget(place)
-        n_steps = _TIMED_STEPS * len(tasks)
-        short = Budget.of_batches(n_steps, budget.batch_size)
-        trial = self.training_settings(short, seed=seed, changes={**(changes or {}), "validate_every": 0})
-        for _ in range(2):  # the first time, libraries are loaded and memory is found
-            history, _ = copy.deepcopy(self).train_stages(tasks, trial, None, None)
-        budget = budget.settled(total_seconds(history) / n_steps)
-        if place is not None:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_output(place, overwrite=True) as temporary:
-                temporary.write_text(json.dumps(vars(budget)) + "\n", encoding="utf-8")
-        return budget
-
-
-def _read_budget(path: Path) -> Budget:
-    try:
-        return Budget(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise UldaError(f"{path.name} does not hold a budget ({error}); remove it to measure anew") from error
-
-
-def _loss(model: TrainableMethod, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
+def method_loss(
+    model: TrainableMethod, task: Task, batch: Batch, settings: Settings, step: int
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of a method, for the loop."""
     return model.loss(task, batch, settings, step)
 
 
-def _settings(given: Mapping[str, Any], budget: Budget) -> Settings:
-    return Settings.model_validate({**given, "steps": budget.steps, "batch_size": budget.batch_size})
-
-
-def _spent(budget: Budget, history: Sequence[Progress], extra_steps: dict[str, int], steps_before: int = 0) -> Spent:
-    steps = steps_before + history[-1].step
-    return Spent(budget.equal, steps, steps * budget.batch_size, round(total_seconds(history), 2), extra_steps)
+def _spent(settings: Settings, history: Sequence[Progress], steps: int, extra_steps: dict[str, int]) -> Spent:
+    return Spent(steps, steps * settings.batch_size, round(total_seconds(history), 2), extra_steps)

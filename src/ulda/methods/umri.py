@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.methods.dncn import SLOPE, DnCn
+from ulda.models.ulda import average_into, check_domain_name
 from ulda.physics import CartesianMRI, Physics
-from ulda.training.history import Progress, Report, total_seconds
-from ulda.training.loop import Batch, Task, fit
-from ulda.training.network import average_into, check_domain_name
+from ulda.training.history import Progress, Report, counted_on, total_seconds
+from ulda.training.loop import fit
 from ulda.training.settings import Settings
-from ulda.training.stages import counted_on
 from ulda.training.supervised import supervised_loss
+from ulda.training.tasks import Batch, Task
 
 
 class UMRI(DnCn):
@@ -62,7 +62,6 @@ class UMRI(DnCn):
     title: ClassVar[str] = "U-MRI"
     citation: ClassVar[str] = "Liu et al. 2021, Universal undersampled MRI reconstruction, MICCAI 2021"
     adapts: ClassVar[str] = "the normalisations (ASPIN) of the domain"
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-2}
 
     def __init__(
         self,
@@ -141,18 +140,18 @@ class UMRI(DnCn):
             by_domain.setdefault(task.domain, []).append(task)
         steps = max(1, settings.steps // len(by_domain))
         to_do = len(by_domain) * steps
-        alone = settings.model_copy(update={"steps": steps, "keep_best": False, "validate_every": 0, "patience": 0})
+        alone = settings.changed(steps=steps, validate_every=0)
         teachers, seconds = {}, 0.0
         for number, (domain, own_tasks) in enumerate(by_domain.items()):
             teacher = teachers[domain] = self.teacher(domain, settings.seed)
             place = None if folder is None else folder / "teachers" / domain
             counted = counted_on(report, number * steps, to_do + settings.steps)
-            history = fit(teacher, own_tasks, alone, loss=supervised_loss, folder=place, report=counted)
+            history = fit(teacher, own_tasks, alone, supervised_loss, folder=place, report=counted)
             seconds += total_seconds(history)
             teacher.eval().requires_grad_(False)
         loss = partial(distilled_loss, teachers=teachers)
         counted = counted_on(report, to_do, to_do + settings.steps)
-        history = fit(self, tasks, settings, loss=loss, folder=folder, report=counted)
+        history = fit(self, tasks, settings, loss, folder=folder, report=counted)
         return [replace(row, seconds=seconds + row.seconds) for row in history], {"teachers": to_do}
 
     def teacher(self, domain: str, seed: int = 0) -> DnCn:

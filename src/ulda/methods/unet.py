@@ -15,9 +15,9 @@ from ulda.errors import UldaError
 from ulda.methods.trainable import TrainableMethod
 from ulda.models.regularizer import stacked, unstacked
 from ulda.physics import Physics, normalise_measurement
-from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
+from ulda.training.tasks import Batch, Task
 
 _SLOPE = 0.2  # of the leaky ReLU, below zero
 _EPS = 1e-11  # added to the standard deviation of a slice, which may be zero

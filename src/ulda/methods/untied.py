@@ -6,27 +6,26 @@ It is here to measure what the true gradient is worth; it is not one of the meth
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.methods.universal import UniversalLDA
+from ulda.methods.ulda import ULDA
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.models.layers import ComplexConv2d, convolve, convolve_adjoint
-from ulda.models.regularizer import amplified, stacked, unstacked
+from ulda.models.regularizer import stacked, unstacked
+from ulda.models.ulda import MEAN, average_into, mean_adapter
 from ulda.solvers import Options
-from ulda.training.loop import Batch, Task
-from ulda.training.network import COMMON, average_into, mean_adapter
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch, Task
 
 NO_CERTIFICATE = (
     "Untied has no objective that its steps could descend, so there is no acceptance test and no certificate; "
     "use U-LDA for them"
 )
-_REFUSED = ("safeguard", "initialise")
 
 
 class UntiedRegularizer(Regularizer):
@@ -62,13 +61,13 @@ class UntiedRegularizer(Regularizer):
         super().__init__(extractor, adapter)
         self.transposed_extractor, self.transposed_adapter = transposed_extractor, transposed_adapter
 
-    def value_and_grad(self, x: Tensor, eps: float | Tensor, gains: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
         """Return the value, and what stands for its gradient, both as plain differentiable operations."""
         images, eps = self._batch(x, eps)
         activation = self.extractor.activation
         assert self.adapter is not None
         s, shifted = stacked(images), list[Tensor]()
-        *kernels, last = amplified(_kernels(self.extractor, self.adapter), gains)
+        *kernels, last = _kernels(self.extractor, self.adapter)
         for kernel in kernels:
             shifted.append(torch.relu(convolve(s, kernel) + activation.delta))
             s = activation.from_shifted(shifted[-1])
@@ -76,7 +75,7 @@ class UntiedRegularizer(Regularizer):
         squares = q.square().sum(1)
         length = squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
         value = torch.where(length <= eps, squares / (2 * eps), length - eps / 2).sum((-2, -1), dtype=torch.float64)
-        *kernels, last = amplified(_kernels(self.transposed_extractor, self.transposed_adapter), gains)
+        *kernels, last = _kernels(self.transposed_extractor, self.transposed_adapter)
         back = convolve_adjoint(q / torch.maximum(length, eps)[:, None], last)
         for z, kernel in zip(reversed(shifted), reversed(kernels), strict=True):
             back = convolve_adjoint(activation.derivative_from_shifted(z) * back, kernel)
@@ -88,7 +87,7 @@ def _kernels(extractor: FeatureExtractor, adapter: Adapter) -> list[Tensor]:
     return [layer.kernel() for layer in layers]
 
 
-class Untied(UniversalLDA):
+class Untied(ULDA):
     """U-LDA whose regulariser has learned kernels for the way back, beside those for the way there.
 
     The vector that its steps follow has twice the parameters and is, in general, the gradient of no function. So there
@@ -102,7 +101,7 @@ class Untied(UniversalLDA):
     seed
         Seed of the noise on the start.
     sizes
-        Those of `UniversalLDA`, other than `safeguard` and `initialise`.
+        Those of `ULDA`; `safeguard`, `rank` and `initialise` have no meaning here.
 
     Examples
     --------
@@ -115,51 +114,44 @@ class Untied(UniversalLDA):
     title: ClassVar[str] = "U-LDA, untied"
     citation: ClassVar[str] = "the method of this package with learned transposed kernels; it has no certificate"
     adapts: ClassVar[str] = "the adapter, its transposed kernels and the step sizes of the domain"
-    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-3, "descent": "none"}
-    adaptation_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 6e-3, "descent": "none", "warp": 0.0}
 
     def __init__(self, *, sources: Sequence[str] = (), seed: int = 0, **sizes: Any) -> None:
-        for name in _REFUSED:
-            if name in sizes:
-                raise UldaError(f"Untied has no {name}: it takes every step, and starts as it is")
-        if sizes.get("adapt_only", "").startswith(("kernels", "layer", "mixing")):
-            raise UldaError("Untied has no extractor of a domain's own; set adapt_only to: adapter and steps, or steps")
-        # layers of the domain's own would need their transposed kernels, too
-        super().__init__(seed=seed, **({"adapt_only": "adapter and steps"} | sizes))
-        self.safeguard = False
-        self.transposed = nn.ModuleDict({"extractor": copy.deepcopy(self.extractor), "adapters": nn.ModuleDict()})
+        # an update of g would need transposed kernels, too
+        super().__init__(seed=seed, **sizes | {"rank": 0, "initialise": 0.0, "safeguard": False})
+        self.transposed = nn.ModuleDict({"extractor": copy.deepcopy(self.prior.extractor), "adapters": nn.ModuleDict()})
         for number, name in enumerate(sources):
-            self.add_domain(name, seed=seed + 1 + number)
+            self._add(name, rank=0, seed=seed + 1 + number)
         self.sources = tuple(sources)
 
-    def add_domain(self, name: str, *, seed: int = 0) -> None:
-        """Add what a domain has of its own: the means of those of the sources, or the untrained start."""
-        super().add_domain(name, seed=seed)
-        transposed = copy.deepcopy(self.adapter(name))
+    def _add(self, name: str, rank: int, seed: int = 0) -> None:
+        super()._add(name, rank, seed)
+        transposed = copy.deepcopy(self.prior.adapter(name))
         if self.sources:
             average_into(transposed, [self._transposed_adapter(source) for source in self.sources])
         self._transposed_adapters[name] = transposed
 
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: those of U-LDA, and the transposed kernels of the adapter with it."""
-        return super().is_adapted(parameter.removeprefix("transposed."), domain)
+        return super().is_adapted(parameter.replace("transposed.", "prior.", 1), domain)
 
     def regularizer(self, domain: str, *, recompute: bool = False) -> Regularizer:  # noqa: ARG002
         """Return the regulariser of a domain; it shares the parameters of the model, and always keeps its features."""
         extractor = self.transposed["extractor"]
         assert isinstance(extractor, FeatureExtractor)
-        return UntiedRegularizer(self.extractor, self.adapter(domain), extractor, self._transposed_adapter(domain))
+        return UntiedRegularizer(
+            self.prior.extractor, self.adapter(domain), extractor, self._transposed_adapter(domain)
+        )
 
-    def options(self, domain: str, *, beyond: bool = False, **changes: Any) -> Options:
+    def options(self, domain: str, **changes: Any) -> Options:
         """Return the options of the solver, which takes every step; an acceptance test is refused."""
         if changes.get("safeguard"):
             raise UldaError(NO_CERTIFICATE)
-        return super().options(domain, beyond=beyond, **changes)
+        return super().options(domain, **changes)
 
     def loss(self, task: Task, batch: Batch, settings: Settings, step: int) -> tuple[Tensor, Tensor]:
         """Return the loss of one batch, and the images without gradient; it cannot ask for a descent."""
-        if settings.descent != "none":
-            raise UldaError(f"{NO_CERTIFICATE}, or set descent to none")
+        if settings.penalty_weight > 0:
+            raise UldaError(f"{NO_CERTIFICATE}, or set penalty_weight to 0")
         return super().loss(task, batch, settings, step)
 
     @property
@@ -169,7 +161,7 @@ class Untied(UniversalLDA):
         return adapters
 
     def _transposed_adapter(self, domain: str) -> Adapter:
-        if domain == COMMON:
+        if domain == MEAN:
             return mean_adapter([self._transposed_adapter(source) for source in self.sources])
         adapter = self._transposed_adapters[domain]
         assert isinstance(adapter, Adapter)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
-from ulda.models.extractor import Adapter, FeatureExtractor
+from ulda.models.adapter import Adapter
+from ulda.models.extractor import FeatureExtractor
 from ulda.models.layers import SmoothedReLU, convolve, convolve_adjoint, kernel_gradient
 
 
@@ -75,21 +76,16 @@ class Regularizer(nn.Module):
         squares = self.features(images).square().sum(1)
         return _smoothed_length(squares, eps)[0].reshape(x.shape[:-2])
 
-    def grad(self, x: Tensor, eps: float | Tensor, gains: Tensor | None = None) -> Tensor:
-        """Return the gradient of `value`, with the shape of `x`; differentiable once.
+    def grad(self, x: Tensor, eps: float | Tensor) -> Tensor:
+        """Return the gradient of `value`, with the shape of `x`; differentiable once."""
+        return self.value_and_grad(x, eps)[1]
 
-        With `gains`, ``(n_layers, width)``, it is that of a regulariser the channels of whose layers are multiplied by
-        them: where a proposal is to lead, not what it is judged by.
-        """
-        return self.value_and_grad(x, eps, gains)[1]
-
-    def value_and_grad(self, x: Tensor, eps: float | Tensor, gains: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, x: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
         """Return `value` and `grad` from one pass; both are differentiable once, with `eps` as a constant."""
         images, eps = self._batch(x, eps)
         layers = [layer.kernel() for layer in self.extractor.layers]  # type: ignore[operator]
         if self.adapter is not None:
             layers.append(self.adapter.layer.kernel())
-        layers = amplified(layers, gains)
         arguments = (stacked(images), eps, self.extractor.activation, self.extractor.depth, self.recompute)
         value, gradient = _ValueAndGrad.apply(*arguments, *layers)  # type: ignore[no-untyped-call]
         return value.reshape(x.shape[:-2]), unstacked(gradient).reshape(x.shape)
@@ -121,17 +117,6 @@ def stacked(x: Tensor) -> Tensor:
 def unstacked(x: Tensor) -> Tensor:
     """Turn real images ``(..., 2, H, W)`` back into complex ones ``(..., H, W)``."""
     return torch.view_as_complex(x.movedim(-3, -1).contiguous())
-
-
-def amplified(kernels: list[Tensor], gains: Tensor | None) -> list[Tensor]:
-    """Multiply the output channels of real kernels ``(2 out, ...)`` by gains ``(n_layers, out)``; None for gain 1."""
-    if gains is None:
-        return kernels
-    expected = (len(kernels), kernels[0].shape[0] // 2)
-    if tuple(gains.shape) != expected:
-        raise UldaError(f"the gains of channels have shape {tuple(gains.shape)}, but the regulariser needs {expected}")
-    factors = gains.to(kernels[0]).repeat(1, 2)[:, :, None, None, None]
-    return [kernel * factor for kernel, factor in zip(kernels, factors, strict=True)]
 
 
 def _smoothed_length(squares: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,16 +5,31 @@ from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
 from ulda.solvers.outputs import CheckedOutput, verify_output
+from ulda.solvers.proposals import (
+    AcceleratedProposal,
+    Candidate,
+    GradientProposal,
+    Memory,
+    Proposal,
+    Repeated,
+    proposal_from_dict,
+)
 from ulda.solvers.record import Run, RunWriter, run_output, save_run
 from ulda.solvers.record_reader import load_run, load_runs
 from ulda.solvers.trace import Status, Step, Trace
 from ulda.solvers.verification import Verdict, verify
 
 __all__ = [
+    "AcceleratedProposal",
+    "Candidate",
     "CheckedOutput",
     "Evaluation",
+    "GradientProposal",
+    "Memory",
     "Options",
+    "Proposal",
     "Reconstruction",
+    "Repeated",
     "Run",
     "RunWriter",
     "SmoothedObjective",
@@ -27,6 +42,7 @@ __all__ = [
     "elda",
     "load_run",
     "load_runs",
+    "proposal_from_dict",
     "run_output",
     "save_run",
     "verify",

@@ -55,6 +55,7 @@ def certify(
         "precision": precision_of(x),
         "fingerprints": fingerprints_of(y, physics, regularizer, x, x0),
         "options": trace.options.as_dict(),
+        "proposal": trace.proposal.as_dict(),
         "samples": [
             {"iterations": [step.as_dict() for step in steps]} | summarize(steps, trace.options) for steps in samples
         ],

@@ -11,7 +11,6 @@ from torch import Tensor
 from ulda.errors import UldaError
 from ulda.models import Regularizer
 from ulda.physics import Physics
-from ulda.physics.spectrum import line_filter
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,11 @@ class SmoothedObjective(Protocol):
     def fidelity_grad(self, x: Tensor) -> Tensor:
         """Return the gradient of the first term alone."""
 
-    def regularizer_grad(self, x: Tensor, eps: Tensor, channels: Tensor | None = None) -> Tensor:
-        """Return the gradient of the second term alone, or of that term with other weights of its channels."""
+    def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
+        """Return the gradient of the second term alone."""
 
-    def unmeasured(self, x: Tensor, lines: Tensor | None = None) -> Tensor:
-        """Return the part of `x` that the first term does not see, with gains of its lines where there are some."""
+    def unmeasured(self, x: Tensor) -> Tensor:
+        """Return the part of `x` that the first term does not see."""
 
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""
@@ -118,20 +117,13 @@ class Reconstruction:
         """Return the gradient of the data fidelity."""
         return self.physics.fidelity_grad(x, self.y)
 
-    def regularizer_grad(self, x: Tensor, eps: Tensor, channels: Tensor | None = None) -> Tensor:
-        """Return the gradient of the regulariser; differentiable with respect to its parameters.
+    def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
+        """Return the gradient of the regulariser; differentiable with respect to its parameters."""
+        return self.regularizer.grad(x, eps)
 
-        With `channels`, gains ``(n_layers, width)``, see `ulda.models.Regularizer.grad`.
-        """
-        return self.regularizer.grad(x, eps, channels)
-
-    def unmeasured(self, x: Tensor, lines: Tensor | None = None) -> Tensor:
-        """Return ``(I - A^H A) x``: for a single coil the lines of k-space that were not sampled.
-
-        With `lines`, gains at `ulda.physics.spectrum.LINE_KNOTS`, these lines are multiplied by them.
-        """
-        rest = x - self.physics.A_adjoint(self.physics.A(x))
-        return rest if lines is None else line_filter(rest, lines, self.physics.axis)
+    def unmeasured(self, x: Tensor) -> Tensor:
+        """Return ``(I - A^H A) x``: for a single coil the lines of k-space that were not sampled."""
+        return x - self.physics.A_adjoint(self.physics.A(x))
 
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""

@@ -28,7 +28,7 @@ from ulda.solvers.trace import Trace
 from ulda.solvers.verification import Verdict, verify
 
 FORMAT = "ulda-run"
-VERSION = 2
+VERSION = 1
 
 ROUNDING = 1e-6
 """How far a pixel of an image may be from the result times its scale, relative to its size."""

@@ -29,14 +29,13 @@ def load_run(path: str | Path) -> Run:
 
 
 def load_runs(path: str | Path) -> Iterator[Run]:
-    """Read the runs of a file, one at a time; files of version 1 hold one run, at their top, and no images."""
+    """Read the runs of a file, one at a time."""
     path = Path(path)
     try:
         with h5py.File(path) as file:
-            version = file.attrs.get("version")
-            if file.attrs.get("format") != FORMAT or version not in (1, VERSION):
-                raise UldaError(f"it is not a run file of version 1 to {VERSION}; write one with save_run")
-            yield from _read_runs(file, [file] if version == 1 else _groups(file), path.stat().st_size)
+            if file.attrs.get("format") != FORMAT or file.attrs.get("version") != VERSION:
+                raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
+            yield from _read_runs(file, _groups(file), path.stat().st_size)
     except FileNotFoundError as error:
         raise UldaError(f"there is no file {path}") from error
     except UldaError as error:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from ulda.models import Regularizer
     from ulda.physics import Physics
+    from ulda.solvers.batch import Batch, Outcome
+    from ulda.solvers.proposals import Proposal
 
 PROPOSAL, LINE_SEARCH, STALLED = 0, 1, 2
 BRANCHES = ("u", "v", "stalled")
@@ -44,11 +46,11 @@ class Status:
     at_x, at_next
         The objective there, at this iteration's eps.
     u, at_u
-        The proposal, taken or not, and the objective there.
+        The preferred candidate of the proposal, taken or not, and the objective there.
     eps
         This iteration's smoothing ``(n,)``.
     branch
-        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``; of a proposal of several steps `x_next` may be an earlier point than
+        PROPOSAL, LINE_SEARCH or STALLED ``(n,)``; of a proposal with several candidates `x_next` may be another than
         `u`.
     """
 
@@ -62,6 +64,12 @@ class Status:
     at_u: Evaluation
     eps: Tensor
     branch: Tensor
+
+    @classmethod
+    def of(cls, t: int, batch: Batch, u: Outcome, after: Outcome) -> Status:
+        """Return the status after an iteration of a batch, which proposed u and led to `after`."""
+        points = batch.x, after.x, batch.at_x, after.at_x, u.x, u.at_x
+        return cls(t, batch.samples, *points, batch.eps, after.branch)
 
 
 Callback = Callable[[Status], bool | None]
@@ -86,8 +94,9 @@ class Step:
         ``"u"``, ``"v"`` or ``"stalled"``.
     line_search_steps
         How often the line search shortened its step; 0 for a proposal.
-    learned_steps
-        How many learned steps of the proposal were kept, 0 for the other branches; None where it is not on record.
+    proposal_steps
+        How many steps of the proposal were kept: as many as it has candidates where the preferred one passed, one less
+        for each candidate that failed before; 0 for the other branches.
     """
 
     eps: float
@@ -100,7 +109,7 @@ class Step:
     step_length: float
     branch: str
     line_search_steps: int
-    learned_steps: int | None = None
+    proposal_steps: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON, which has none that are not finite: they become null."""
@@ -130,28 +139,19 @@ class Trace:
 
     n_samples: int
     options: Options
+    proposal: Proposal
     _records: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def record(
-        self,
-        samples: Tensor,
-        x: Tensor,
-        at_x: Evaluation,
-        x_next: Tensor,
-        at_next: Evaluation,
-        eps: Tensor,
-        branch: Tensor,
-        n_searches: Tensor,
-        n_learned: Tensor,
-    ) -> None:
+    def record(self, batch: Batch, after: Outcome) -> None:
         """Append one iteration of the running samples."""
+        at_x, at_next = batch.at_x, after.at_x
         with torch.no_grad():
-            length = square_norm(x_next - x).sqrt()
+            length = square_norm(after.x - batch.x).sqrt()
             columns = (
-                *(eps, at_x.phi, at_x.grad_norm, at_next.phi, at_next.f, at_next.r, at_next.grad_norm, length),
-                *(branch, n_searches, n_learned),
+                *(batch.eps, at_x.phi, at_x.grad_norm, at_next.phi, at_next.f, at_next.r, at_next.grad_norm, length),
+                *(after.branch, after.line_search_steps, after.proposal_steps),
             )
-            self._records.append((samples, torch.stack([column.double() for column in columns], 1)))
+            self._records.append((batch.samples, torch.stack([column.double() for column in columns], 1)))
 
     def __len__(self) -> int:
         return len(self._records)
@@ -162,22 +162,22 @@ class Trace:
             raise UldaError(f"there is no sample {sample} in a batch of {self.n_samples}")
         found = []
         for samples, numbers in self._records:
-            for *floats, branch, n_searches, n_learned in numbers[samples == sample].tolist():
+            for *floats, branch, n_searches, n_kept in numbers[samples == sample].tolist():
                 names = list(Step.__dataclass_fields__)[: len(floats)]
                 values: dict[str, Any] = dict(zip(names, floats, strict=True))
-                values |= {"line_search_steps": int(n_searches), "learned_steps": int(n_learned)}
+                values |= {"line_search_steps": int(n_searches), "proposal_steps": int(n_kept)}
                 found.append(Step(**values, branch=BRANCHES[int(branch)]))
         return found
 
     def accepted_fraction(self) -> float:
-        """Return the fraction of iterations, over all samples, that took a proposal or its first steps."""
+        """Return the fraction of iterations, over all samples, that took a candidate of the proposal."""
         branches = torch.cat([numbers[:, 8] for _, numbers in self._records])
         return float((branches == PROPOSAL).double().mean())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the options and every iteration of every sample, for JSON."""
+        """Return the options, the proposal and every iteration of every sample, for JSON."""
         samples = [[step.as_dict() for step in self.steps(i)] for i in range(self.n_samples)]
-        return {"options": self.options.as_dict(), "samples": samples}
+        return {"options": self.options.as_dict(), "proposal": self.proposal.as_dict(), "samples": samples}
 
     def certificate(
         self, y: Tensor, physics: Physics, regularizer: Regularizer, x: Tensor, x0: Tensor | None = None
@@ -206,6 +206,7 @@ class Trace:
         group.create_dataset("branch", data=branches.numpy())
         group.attrs["branches"] = list(BRANCHES)
         group.attrs["options"] = json.dumps(self.options.as_dict())
+        group.attrs["proposal"] = json.dumps(self.proposal.as_dict())
 
     def plot(self) -> Figure:
         """Draw by how much the objective still decreases, and the norm of its gradient, on logarithmic scales."""

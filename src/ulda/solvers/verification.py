@@ -29,7 +29,14 @@ from ulda.solvers.certificate import (
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Reconstruction
 from ulda.solvers.options import Options
+from ulda.solvers.proposals import Proposal, proposal_from_dict
 from ulda.solvers.trace import Step
+
+ENTRIES = (
+    *("format", "version", "start", "precision", "fingerprints"),
+    *("options", "proposal", "samples", "software", "digest"),
+)
+"""What a certificate holds."""
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 """How far a replayed number may be from the recorded one, relative to its size: other machines round differently."""
@@ -37,13 +44,6 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 SMALL = 1e-2
 """Numbers that have shrunk to less than this part of their first size are compared relative to that, since the
 rounding has not shrunk with them."""
-
-LATER_OPTIONS = frozenset({"kappa", "spectrum", "lines", "channels", "steps_per_phase"})
-"""Options that certificates of earlier versions do not have. Their defaults are what those versions did, but that one
-of before `kappa` did not look whether momentum leads uphill: its replay may differ, and it is refused then."""
-
-LATER_ENTRIES = frozenset({"learned_steps"})
-"""Entries of an iteration that certificates of earlier versions do not have."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def verify(
     regularizer: Regularizer,
     x: Tensor,
     x0: Tensor | None = None,
+    proposal: Proposal | None = None,
 ) -> Verdict:
     """Check a certificate against what it speaks of, and replay the run.
 
@@ -93,9 +94,11 @@ def verify(
         The measurements, the operator, the regulariser and the result it was made for.
     x0
         Where the run started; needed when that was not zero-filling.
+    proposal
+        What proposed; needed for kinds that cannot be built from their description. It must be the one on record.
     """
     try:
-        return _verify(certificate, y, physics, regularizer, x, x0)
+        return _verify(certificate, y, physics, regularizer, x, x0, proposal)
     except UldaError as error:
         return Verdict(False, (f"the run cannot be replayed: {error}",))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
@@ -110,6 +113,7 @@ def _verify(
     regularizer: Regularizer,
     x: Tensor,
     x0: Tensor | None,
+    proposal: Proposal | None,
 ) -> Verdict:
     if certificate.get("format") != FORMAT or certificate.get("version") != VERSION:
         return Verdict(False, (f"this is not a certificate of version {VERSION} of {FORMAT}",))
@@ -128,34 +132,50 @@ def _verify(
     elif x0 is None:
         return Verdict(False, (*problems, "the run did not start from zero-filling; give verify its starting point"))
     found = fingerprints_of(y, physics, regularizer, x, x0)
-    for name, value in found.items():
-        if certificate["fingerprints"].get(name) != value:
-            problems.append(f"the {name.replace('_', ' ')} is not the one the certificate was made for")
-    if set(certificate["fingerprints"]) != set(found):
-        problems.append("the list of fingerprints is not the expected one")
+    problems += _other_fingerprints(certificate["fingerprints"], found)
     if certificate["precision"] != precision_of(x):
         problems.append(f"the certificate speaks of {certificate['precision']}, the result has another precision")
         return Verdict(False, tuple(problems))
-    problem, sample, iteration = _replay(certificate, y, physics, regularizer, x, zero_filled if x0 is None else x0)
+    if proposal is None:
+        proposal = proposal_from_dict(certificate["proposal"])
+    if proposal.as_dict() != certificate["proposal"]:
+        problems.append("the proposal is not the one the certificate was made for")
+    start = zero_filled if x0 is None else x0
+    problem, sample, iteration = _replay(certificate, y, physics, regularizer, x, start, proposal)
     problems += [problem] if problem else []
     return Verdict(not problems, tuple(problems), sample, iteration)
 
 
 def _unexpected_entries(certificate: dict[str, Any]) -> list[str]:
     """Name the parts of a certificate with an entry too many or too few."""
-    expected = ("format", "version", "start", "precision", "fingerprints", "options", "samples", "software", "digest")
     parts = {
-        "the certificate": (certificate, expected),
+        "the certificate": (certificate, ENTRIES),
         "the list of software": (certificate["software"], SOFTWARE),
-        "the list of options": (LATER_OPTIONS | set(certificate["options"]), LATER_OPTIONS | set(vars(Options()))),
+        "the list of options": (certificate["options"], vars(Options())),
     }
     return [
         f"{name} does not have the expected entries" for name, (part, keys) in parts.items() if set(part) != set(keys)
     ]
 
 
+def _other_fingerprints(recorded: dict[str, str], found: dict[str, str]) -> list[str]:
+    """Name what is not what the certificate was made for."""
+    problems = [
+        f"the {name.replace('_', ' ')} is not the one the certificate was made for"
+        for name, value in found.items()
+        if recorded.get(name) != value
+    ]
+    return problems + (["the list of fingerprints is not the expected one"] if set(recorded) != set(found) else [])
+
+
 def _replay(
-    certificate: dict[str, Any], y: Tensor, physics: Physics, regularizer: Regularizer, x: Tensor, x0: Tensor
+    certificate: dict[str, Any],
+    y: Tensor,
+    physics: Physics,
+    regularizer: Regularizer,
+    x: Tensor,
+    x0: Tensor,
+    proposal: Proposal,
 ) -> tuple[str, int | None, int | None]:
     """Run the solver again and report the first iteration that disagrees, with its sample and its number."""
     check_gradient(regularizer)
@@ -173,7 +193,7 @@ def _replay(
         max_line_search=min(options.max_line_search, most_steps + 1),
     )
     with torch.no_grad():
-        replayed, trace = elda(Reconstruction(physics, y, regularizer), x0, bounded)
+        replayed, trace = elda(Reconstruction(physics, y, regularizer), x0, proposal, bounded)
     replays = [trace.steps(sample) for sample in range(len(records))]
     for t in range(longest + 1):
         for sample, (steps, record) in enumerate(zip(replays, records, strict=True)):
@@ -199,7 +219,7 @@ def _replay(
 
 def _difference(step: Step, claim: dict[str, Any], first: Step, options: Options, tolerance: float) -> str:
     """Name the first quantity of an iteration that disagrees; empty if none does."""
-    if set(claim) | LATER_ENTRIES != set(Step.__dataclass_fields__):
+    if set(claim) != set(Step.__dataclass_fields__):
         return "it does not have the expected entries"
     sizes = {"eps": 0.0, "step_length": first.step_length}
     sizes |= dict.fromkeys(("grad_norm_before", "grad_norm"), first.grad_norm_before)

@@ -1,17 +1,8 @@
-"""The unrolled network, its losses and its files."""
+"""Settings and presets, losses, the loop, and the three steps of the method."""
 
-from ulda.training.files import base_fingerprint, load_adapter, load_base, save_adapter, save_base
 from ulda.training.losses import DescentPenalty, reconstruction_loss
-from ulda.training.network import ULDA, Architecture
+from ulda.training.presets import load_preset
+from ulda.training.settings import Network, Settings
+from ulda.training.tasks import Task
 
-__all__ = [
-    "ULDA",
-    "Architecture",
-    "DescentPenalty",
-    "base_fingerprint",
-    "load_adapter",
-    "load_base",
-    "reconstruction_loss",
-    "save_adapter",
-    "save_base",
-]
+__all__ = ["DescentPenalty", "Network", "Settings", "Task", "load_preset", "reconstruction_loss"]

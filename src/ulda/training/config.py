@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ulda.errors import UldaError
-from ulda.training.network import Architecture
-from ulda.training.settings import SourceSettings, checked
-from ulda.training.slices import DEMO
+from ulda.training.settings import STRICT, Settings, checked
 
-ULDA_METHOD = "ulda"
-"""The method that `architecture`, `initialise` and `rounds` belong to."""
-
-OF_ULDA = frozenset({"architecture", "initialise", "rounds"})
-"""The keys that only this method has."""
-
-TIME_OR_ROUNDS = "a time (seconds) and rounds exclude each other; give the steps of each round, or leave the rounds out"
-"""What is said where both are given."""
-
-STRICT = ConfigDict(extra="forbid", frozen=True)
+DEMO = "demo:"
+"""What the name of an embedded domain starts with, where a file is expected."""
 
 
 class DataConfig(BaseModel):
@@ -99,25 +87,6 @@ class MaskConfig(BaseModel):
         return ratios
 
 
-@dataclass(frozen=True)
-class CheckedArchitecture(Architecture):
-    """The sizes of the network, checked."""
-
-    __doc__ = Architecture.__doc__
-    __pydantic_config__ = STRICT
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value <= 0 and not isinstance(value, bool):
-                raise ValueError(f"{name} must be positive")
-
-
-def check_phases(wanted: Sequence[int] | None, n_phases: int | None) -> None:
-    """Refuse to train more phases than a network has."""
-    if wanted and n_phases is not None and max(wanted) > n_phases:
-        raise UldaError(f"{max(wanted)} phases are to be trained, but the network has {n_phases}")
-
-
 class Config(BaseModel):
     """A training from its data to a base, or to a model of another method.
 
@@ -127,26 +96,21 @@ class Config(BaseModel):
         The name of the base.
     method
         What to train; `ulda methods` lists the methods.
-    sizes
-        The sizes of another method than ulda, whose own are in `architecture`; what is left out has its default.
+    preset
+        The preset that `network` and `train` override; null for that of the method.
+    network
+        Sizes of the method, where they differ from the preset's.
     seconds
         Train for this time, as many steps as fit into it, instead of `train.steps`; null for the steps.
     seed
-        Seed of the start of the network; the masks and the stages have their own.
+        Seed of the start of the network; the masks and the training have their own.
     data
         The source domains. Their train splits are learned from, their val splits validate; where nothing is labelled
         val, subjects are held out. Slices labelled test are never used.
     masks
         The masks.
-    architecture
-        For ulda: the sizes of the network.
-    initialise
-        For ulda, step 0: the extractor is trained on each source alone and averaged; null to leave it out.
     train
-        Step 1: all sources together.
-    rounds
-        Further rounds of step 1, each from where the one before ended. Only for ulda, and not with `seconds`; each has
-        the keys of `train`.
+        Settings, where they differ from the preset's.
     card
         Free fields for the model card, such as licences and limits.
     """
@@ -154,16 +118,14 @@ class Config(BaseModel):
     model_config = STRICT
 
     name: str = Field("base", min_length=1)
-    method: str = ULDA_METHOD
-    sizes: dict[str, Any] = Field(default_factory=dict)
+    method: str = "ulda"
+    preset: str | None = None
+    network: dict[str, Any] = Field(default_factory=dict)
     seconds: float | None = Field(None, gt=0)
     seed: int = Field(0, ge=0)
     data: tuple[DataConfig, ...] = Field(min_length=1)
     masks: MaskConfig = MaskConfig()
-    architecture: CheckedArchitecture = CheckedArchitecture()
-    initialise: SourceSettings | None = SourceSettings(steps=150)
-    train: SourceSettings = SourceSettings()
-    rounds: tuple[SourceSettings, ...] = ()
+    train: Settings = Settings()
     card: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -174,39 +136,14 @@ class Config(BaseModel):
             raise ValueError(f"two source domains have the name {twice[0]}")
         return self
 
-    @model_validator(mode="after")
-    def _keys_of_the_method(self) -> Config:
-        if self.method == ULDA_METHOD and self.sizes:
-            raise ValueError("sizes are those of other methods; the sizes of ulda are given as architecture")
-        if self.method != ULDA_METHOD:
-            given = OF_ULDA & self.model_fields_set
-            if self.train.lower_level != "unrolled":
-                given |= {"train.lower_level"}
-            if given:
-                raise ValueError(f"{min(given)} belongs to ulda, but the method is {self.method}; remove one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _phases_that_there_are(self) -> Config:
-        if self.method == ULDA_METHOD:
-            for stage in self.all_rounds if self.initialise is None else (self.initialise, *self.all_rounds):
-                check_phases(stage.phases, self.architecture.phases)
-        return self
-
-    @model_validator(mode="after")
-    def _time_or_rounds(self) -> Config:
-        if self.seconds is not None and self.rounds:
-            raise ValueError(TIME_OR_ROUNDS)
-        return self
-
     @property
-    def all_rounds(self) -> tuple[SourceSettings, ...]:
-        """The settings of step 1: its first round, which is `train`, and the further ones."""
-        return (self.train, *self.rounds)
+    def given(self) -> dict[str, Any]:
+        """The settings that the file gives, in place of the preset's."""
+        return {key: getattr(self.train, key) for key in self.train.model_fields_set}
 
     def values(self) -> dict[str, Any]:
-        """Return what YAML and JSON hold: all keys that the method has."""
-        return self.model_dump(mode="json", exclude=set() if self.method == ULDA_METHOD else set(OF_ULDA))
+        """Return what YAML and JSON hold."""
+        return self.model_dump(mode="json")
 
     def resolved(self, folder: Path) -> Config:
         """Return the configuration with the paths of the data made absolute, from those relative to a folder."""

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ulda.training.config import Config
-from ulda.training.settings import annotations_of, parts_in
+from ulda.training.presets import load_preset
+from ulda.training.settings import Network, annotations_of, checked, parts_in
 
 EXAMPLE_DATA = [
     {"name": "knee", "file": "demo:knee", "size": 64},
@@ -21,21 +22,20 @@ EXAMPLE_DATA = [
 ]
 """The sources of the default file, which has to run on any machine."""
 
-_LIKE_TRAIN = ("initialise", "rounds")
-"""The keys whose settings are those of `train`."""
-
 _WIDTH = 100
 
 
-def default_config() -> str:
-    """Return a complete configuration with the defaults and what each key means.
+def default_config(preset: str = "default") -> str:
+    """Return a complete configuration with the values of a preset and what each key means.
 
     Examples
     --------
     >>> print(default_config().splitlines()[1])
     name: base
     """
-    config = Config.model_validate({"data": EXAMPLE_DATA})
+    values = load_preset(preset)
+    network, train = values.network.model_dump(), values.train.model_dump()
+    config = checked(Config, {"data": EXAMPLE_DATA, "preset": preset, "network": network, "train": train})
     return "\n".join(_commented(config, "")) + "\n"
 
 
@@ -64,13 +64,15 @@ def attribute_texts(part: type) -> dict[str, str]:
 
 
 def _commented(part: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of a part of a configuration, each key below its comment."""
     texts = attribute_texts(type(part))
     for name, value in vars(part).items():
         for line in textwrap.wrap(_plain(texts.get(name, "")), _WIDTH - len(indent)):
             yield f"{indent}# {line}"
-        if parts_in(type(value)):
+        part = checked(Network, value) if name == "network" and value else value
+        if parts_in(type(part)):
             yield f"{indent}{name}:"
-            yield from _commented(value, f"{indent}  ")
+            yield from _commented(part, f"{indent}  ")
         elif name == "data":
             yield f"{indent}{name}:"
             for entry in value:
@@ -88,12 +90,13 @@ def _commented_entry(entry: BaseModel) -> list[str]:
 
 
 def _entries(part: type, prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, default and meaning of each key; all stages take the same settings, which are told once."""
+    """Yield path, default and meaning of each key."""
     texts = attribute_texts(part)
     for name, annotation in annotations_of(part).items():
         inner = parts_in(annotation)
         yield f"{prefix}{name}", _default(part, name), texts[name]
-        if inner and name not in _LIKE_TRAIN:
+        inner = [Network] if name == "network" else inner
+        if inner:
             yield from _entries(inner[0], f"{prefix}{name}{'[]' if name == 'data' else ''}.")
 
 

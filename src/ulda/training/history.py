@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,8 @@ class Progress:
         Metrics by domain, where the step was followed by a validation.
     seconds
         Time since the beginning of the run, without the pauses before it was resumed.
-    share
-        The share of the way from the start that the validated parameters are at; 1 but for what a run looks back at.
-    competes
-        Whether the best validation may be this one.
+    stage
+        What the step belongs to: ``train``, or what comes before it, such as ``initialise``.
     """
 
     step: int
@@ -44,11 +42,15 @@ class Progress:
     learning_rate: float
     validation: dict[str, dict[str, float]] | None = None
     seconds: float = 0.0
-    share: float = 1.0
-    competes: bool = True
+    stage: str = "train"
 
 
 Report = Callable[[Progress], None]
+
+
+def counted_on(report: Report | None, before: int, total: int, stage: str = "train") -> Report | None:
+    """Make the report of one of several runs count the steps of all, and name the stage that they are."""
+    return report and (lambda row: report(replace(row, step=before + row.step, steps=total, stage=stage)))
 
 
 @dataclass
@@ -59,8 +61,6 @@ class Best:
     ----------
     score, parameters
         Those of the best validation.
-    start
-        What the first run began with.
 
     Examples
     --------
@@ -77,7 +77,6 @@ class Best:
 
     score: float = -math.inf
     parameters: dict[str, Tensor] = field(default_factory=dict)
-    start: dict[str, Tensor] = field(default_factory=dict)
 
     def observe(self, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Keep a copy of the parameters if their score is the best."""
@@ -108,7 +107,7 @@ def mean_psnr(progress: Progress) -> float:
 
 
 def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Progress | None:
-    """Return the last row with a validation, or the first of the best ones that compete; None without any.
+    """Return the last row with a validation, or the first of the best ones; None without any.
 
     Examples
     --------
@@ -116,22 +115,8 @@ def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Pr
     >>> last_validation(rows).step, last_validation(rows, is_best=True).step
     (2, 1)
     """
-    validated = [row for row in history if row.validation and (row.competes or not is_best)]
+    validated = [row for row in history if row.validation]
     return (max(validated, key=mean_psnr) if is_best else validated[-1]) if validated else None
-
-
-def has_stalled(history: Sequence[Progress], patience: int) -> bool:
-    """Tell whether the last `patience` validations brought nothing; never with a patience of 0.
-
-    Examples
-    --------
-    >>> scores = [20.0, 21.0, 20.9, 21.0]
-    >>> rows = [Progress(i, 9, 0.1, 1e-3, {"knee": {"psnr": score}}) for i, score in enumerate(scores)]
-    >>> has_stalled(rows, 2), has_stalled(rows, 3)
-    (True, False)
-    """
-    scores = [mean_psnr(row) for row in history if row.validation]
-    return patience > 0 and len(scores) > 0 and len(scores) - 1 - scores.index(max(scores)) >= patience
 
 
 def total_seconds(history: Sequence[Progress]) -> float:
@@ -161,15 +146,13 @@ def _last_rows(history: Sequence[Progress]) -> list[Progress]:
 
 
 def write_log(path: Path, history: Sequence[Progress]) -> None:
-    """Write the rows as CSV; a row without a validation, or without a loss, has empty cells."""
+    """Write the rows as CSV; a row without a validation, or without a loss, has empty fields."""
     rows: list[dict[str, Any]] = []
     for entry in history:
         loss = "" if math.isnan(entry.loss) else entry.loss
         row: dict[str, Any] = {"step": entry.step, "loss": loss, "learning_rate": entry.learning_rate}
         for domain, scores in (entry.validation or {}).items():
             row |= {f"{domain}_{name}": value for name, value in scores.items()}
-        if entry.share != 1:
-            row["share"] = entry.share
         rows.append(row)
     columns = dict.fromkeys(column for row in rows for column in row)
     with (

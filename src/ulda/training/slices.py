@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ from ulda.data import Domain, ImportOptions, demo, find_reader, import_domain, s
 from ulda.data.importing import Progress as ImportProgress
 from ulda.data.readers.domain_file import DomainFileReader
 from ulda.errors import UldaError
-
-DEMO = "demo:"
-"""What the name of an embedded domain starts with, where a file is expected."""
+from ulda.physics import cartesian_mask
+from ulda.training.config import DEMO, Config, DataConfig, MaskConfig
+from ulda.training.tasks import Task
 
 VALIDATED_FRACTION = 0.2
 """How many slices of data without a validation split are held out, by subject."""
@@ -118,3 +119,42 @@ def choose_slices(subjects: Sequence[str], n: int, seed: int = 0) -> list[int]:
         blocks = np.array_split(places[subject], counts[subject]) if counts[subject] else []
         chosen += [int(generator.choice(block)) for block in blocks]
     return sorted(chosen)
+
+
+def load_tasks(config: Config) -> tuple[list[Task], list[dict[str, Any]]]:
+    """Read all source domains; return what to train on, and what the model card says about them."""
+    loaded = [load_task(entry, config.masks) for entry in config.data]
+    return [task for task, _ in loaded], [facts for _, facts in loaded]
+
+
+def load_task(entry: DataConfig, masks: MaskConfig) -> tuple[Task, dict[str, Any]]:
+    """Read a source domain; return what to train on, and what the model card says about it."""
+    with opened(entry.file, size=entry.size, phase_seed=entry.phase_seed, name=entry.name) as domain:
+        split = split_for_training(domain)
+        train = split.train
+        if entry.slices is not None:
+            train = train.take(choose_slices(train.subjects, entry.slices))
+        images, axis = normalised_images(train), domain.header.phase_axis
+        validation = normalised_images(split.validation) if len(split.validation) else images[:0]
+        facts = {
+            "domain": entry.name,
+            "file": file_name(entry.file),
+            "size": list(images.shape[-2:]),
+            "n_slices": len(train),
+            "n_subjects": len(set(train.subjects)),
+            "subjects": sorted(set(train.subjects)),
+            "fingerprint": train.fingerprint(),
+            "validation": split.origin,
+            "n_validation_slices": len(split.validation),
+            "licence": domain.header.licence,
+        }
+    n_lines = images.shape[axis]
+    counted = enumerate(ratio for ratio in masks.ratios for _ in range(masks.per_ratio))
+    family = [cartesian_mask(n_lines, ratio, masks.center, masks.seed + number) for number, ratio in counted]
+    judged_with = cartesian_mask(n_lines, masks.validation_ratio, masks.center, masks.validation_seed)
+    return Task(entry.name, images, family, validation, axis, judged_with), facts
+
+
+def file_name(file: str) -> str:
+    """Return the name of a file without its folder; embedded domains have none."""
+    return file if file.startswith(DEMO) else Path(file).name

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics import CartesianMRI
-from ulda.training.loop import Batch, Task
 from ulda.training.losses import reconstruction_loss
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch, Task
 
 
 def supervised_loss(
@@ -24,11 +24,11 @@ def supervised_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of one batch and its reconstructions ``(n, H, W)`` without gradient, for `fit`.
 
-    Measurements, scale and loss are those of `ulda.training.loop.step_loss`. With `magnitude` the references are the
-    magnitudes, for networks that return no phase.
+    Measurements, scale and loss are those of `ulda.training.unrolled.unrolled_loss`. With `magnitude` the references
+    are the magnitudes, for networks that return no phase.
     """
-    if settings.lower_level != "unrolled":
-        raise UldaError("a network without a lower level has no iterates to keep; set lower_level to unrolled")
+    if settings.equilibrium is not None:
+        raise UldaError("a network without a lower level has no iterates that persist; leave out equilibrium")
     physics = CartesianMRI(task.masks[batch.mask], task.axis)
     images = task.images_of(batch)
     x = model(physics.A(images), physics, task.domain)

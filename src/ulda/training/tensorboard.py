@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ulda.errors import MissingExtraError
-from ulda.training.history import Progress
-from ulda.training.runs import StageReport
+from ulda.training.history import Progress, Report
 
 
 @contextmanager
-def tensorboard_report(folder: Path) -> Iterator[StageReport]:
+def tensorboard_report(folder: Path) -> Iterator[Report]:
     """Give a report that writes loss, learning rate and validations as events into a folder."""
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -20,11 +19,11 @@ def tensorboard_report(folder: Path) -> Iterator[StageReport]:
         raise MissingExtraError("TensorBoard", "tensorboard") from error
     with SummaryWriter(folder) as writer:
 
-        def report(stage: str, progress: Progress) -> None:
+        def report(progress: Progress) -> None:
             scalars = {"loss": progress.loss, "learning_rate": progress.learning_rate}
             for domain, scores in (progress.validation or {}).items():
                 scalars |= {f"{domain}/{name}": value for name, value in scores.items()}
             for name, value in scalars.items():
-                writer.add_scalar(f"{stage}/{name}", value, progress.step)
+                writer.add_scalar(f"{progress.stage}/{name}", value, progress.step)
 
         yield report

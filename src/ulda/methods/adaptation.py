@@ -1,45 +1,49 @@
-"""Adapt a base to a domain of one's own, from its data to an adapter with its facts."""
+"""Adapt a trained model to a domain of one's own, from its data to what was learned, with its facts."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ulda.data import Domain
 from ulda.errors import UldaError
+from ulda.methods.registry import load_method, method_settings
+from ulda.methods.trainable import TrainableMethod
+from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models.bundled import model_folder
+from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import Mask, cartesian_mask
-from ulda.training.files import load_base, save_adapter
 from ulda.training.history import Progress, Report, last_validation, total_seconds
-from ulda.training.loop import Task
-from ulda.training.network import ULDA, UNADAPTED, own_kernels
-from ulda.training.settings import FEW_STEPS, IN_ADAPTATIONS, OF_NEW_DOMAINS, Settings, of_new_domains
+from ulda.training.presets import load_preset
+from ulda.training.settings import Settings
 from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
-from ulda.training.stages import adapt as train_adapter
+from ulda.training.tasks import Task
 
 
 @dataclass(frozen=True)
-class Outcome(ABC):
-    """What is known about an adaptation, of any method.
+class Adaptation:
+    """An adapted model and what is known about it.
 
     Attributes
     ----------
+    model
+        The model, with the new domain as the one it uses.
     domain
         The new domain.
     facts
         Mask, normalisation, slices and subjects, fingerprint of the data, settings, validation before and after.
+    card
+        What is known about the training of the base.
     """
 
-    made: ClassVar[str] = "model"
-    """What an adaptation makes, in a word."""
-
+    model: TrainableMethod
     domain: str
     facts: dict[str, Any]
+    card: dict[str, Any]
 
     @property
     def gain(self) -> float | None:
@@ -59,78 +63,45 @@ class Outcome(ABC):
             return f"adaptation changed next to nothing {where}: PSNR {before:.2f} -> {after:.2f}"
         if gain > 0:
             return f"adaptation helped {where} by {gain:.2f} dB: PSNR {before:.2f} -> {after:.2f}"
-        kept = f"PSNR stays {before:.2f}, and the {self.made} is the un-adapted start"
+        kept = f"PSNR stays {before:.2f}, and the {self.model.made} is the un-adapted start"
         return f"adaptation did not clearly help {where}: {kept}"
 
-    @abstractmethod
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write what the adaptation made, with its facts."""
-
-
-@dataclass(frozen=True)
-class Adaptation(Outcome):
-    """An adapted model and what is known about it.
-
-    Attributes
-    ----------
-    model
-        The model, with the new adapter as its active one.
-    """
-
-    made: ClassVar[str] = "adapter"
-
-    model: ULDA
+    def parameters(self) -> str:
+        """Say how many parameters were trained."""
+        trained, used = self.model.n_adapted(self.domain), self.model.n_used(self.domain)
+        return f"trains {trained:,} of {used:,} parameters ({100 * trained / used:.1f} %)"
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the adapter, for `ulda.load` with the base it belongs to."""
-        save_adapter(self.model, self.domain, folder, self.facts, overwrite=overwrite)
-
-
-def default_settings(seed: int = 0, n_pixels: int = 64 * 64, n_slices: int = 5, steps: int | None = None) -> Settings:
-    """Return how a base is adapted: few steps, validated often.
-
-    A step sees about as many pixels whatever the size of the slices, but no fewer than one slice; more slices deserve
-    more steps, unless their number is given. They are all taken: the end, where the rate has fallen, is what competes
-    with the start.
-    """
-    steps = steps or min(max(160, 30 + 10 * n_slices), 430)
-    batch_size = max(1, round(2 * 64 * 64 / n_pixels))
-    return Settings(
-        steps=steps,
-        batch_size=batch_size,
-        **IN_ADAPTATIONS,
-        **of_new_domains(OF_NEW_DOMAINS, batch_size, many_kernels=steps > FEW_STEPS),
-        validate_every=max(10, steps // 15),
-        checkpoint_every=10,
-        seed=seed,
-    )
+        """Write what was made, with its facts: an adapter of U-LDA, for `ulda.load`, or the model of another method."""
+        self.model.save_adapted(folder, self.card, self.facts, overwrite=overwrite)
 
 
 def adapt(
-    base: ULDA | str | Path,
+    base: TrainableMethod | str | Path,
     domain: Domain | str | Path,
     *,
     slices: int | None = None,
     mask: Mask | None = None,
     ratio: float = 0.2,
     seed: int = 0,
-    augment: bool = False,
+    preset: str | None = None,
     settings: Settings | None = None,
-    steps: int | None = None,
+    changes: dict[str, Any] | None = None,
+    rank: int | None = None,
     name: str | None = None,
     folder: str | Path | None = None,
     report: Report | None = None,
 ) -> Adaptation:
-    """Train an adapter for a domain; the base stays as it is.
+    """Adapt a model to a domain; the base stays as it is.
 
     It learns from slices of the train split and is judged on the val split, or on subjects held out where there is
-    none. The un-adapted start is judged, too, and stays where nothing is clearly better: on validation the result is
-    never worse.
+    none. The un-adapted start is judged, too, and stays where nothing is better: on validation the result is never
+    worse.
 
     Parameters
     ----------
     base
-        A model, the name of a bundled one, or its folder.
+        A model of any method, the name of a bundled one, or its folder.
     domain
         Fully sampled slices: a domain, or a file of any readable format. K-space of several coils is combined to
         images and sampled as if by one coil.
@@ -142,49 +113,61 @@ def adapt(
         The sampling ratio where no mask is given.
     seed
         Seed of the mask, of the choice of slices and of the training.
-    augment
-        Begin with further-undersampled versions of the mask.
-    settings
-        How to train; if None, `default_settings`.
-    steps
-        The most gradient steps, in place of those of the settings.
+    preset
+        How to adapt; by default the preset that the base was trained with.
+    settings, changes
+        In place of the settings of the preset, and some of them changed.
+    rank
+        Rank of the low-rank update of g, of U-LDA; by default that of the preset.
     name
         The adapter's domain; the name of `domain` if None.
     folder
         Where checkpoints and logs go. Checkpoints found there are continued.
     report
-        Called after each step of each stage.
+        Called after each step.
 
     Examples
     --------
     >>> from ulda.data import demo
-    >>> from ulda.training import Architecture
-    >>> from ulda.training.settings import Settings
-    >>> base = ULDA(Architecture(width=2, depth=1, phases=2), ["brain"])
-    >>> result = adapt(base, demo("knee"), slices=2, settings=Settings(steps=3))
+    >>> from ulda.methods import ULDA
+    >>> base = ULDA(sources=["brain"], width=2, depth=1, phases=2)
+    >>> result = adapt(base, demo("knee"), slices=2, changes={"steps": 3})
     >>> result.model.domain, result.facts["n_slices"], base.domains, result.gain >= 0
     ('knee', 2, ('brain',), True)
     """
-    model = copy.deepcopy(base) if isinstance(base, ULDA) else load_base(model_folder(base))
+    model, header = _base(base)
+    chosen = preset or header.get("card", {}).get("preset")
+    settings = (settings or method_settings(model.name, "adapt", chosen)).changed(seed=seed, **changes or {})
+    if isinstance(model, ULDA):
+        rank = load_preset(chosen or "default").network.rank if rank is None and chosen else rank
+        model.network = model.network.model_copy(update={} if rank is None else {"rank": rank})
+    elif rank is not None:
+        raise UldaError(f"{model.title} has no low-rank update; leave out the rank")
     target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
-    name, task = target.task.domain, target.task
-    if settings is None:
-        settings = default_settings(seed, task.images[0].numel(), len(task.images), steps)
-    elif steps is not None:
-        settings = settings.model_copy(update={"steps": steps})
-    model.add_domain(name)
-    model.give_mixing(name, own_kernels(settings.steps))
-    if len(task.validation):
-        settings = settings.model_copy(update={"validate_every": settings.validate_every or settings.steps})
     place = None if folder is None else Path(folder)
-    history = train_adapter(model, task, settings, augment=augment, folder=place, report=report)
-    model.domain = name
+    training = model.adapt(target.task, settings, folder=place, report=report)
     facts = target.facts() | {
-        "augment": augment,
+        "preset": chosen,
         "settings": settings.model_dump(mode="json"),
-        **target.outcome_facts(history),
+        **target.outcome_facts(training.history),
+        "spent": training.spent.as_dict(),
     }
-    return Adaptation(name, facts, model.eval())
+    if header:
+        facts = {"base_weights": header["weights"]} | facts
+    return Adaptation(model.eval(), target.task.domain, facts, header.get("card", {}))
+
+
+def _base(base: TrainableMethod | str | Path) -> tuple[TrainableMethod, dict[str, Any]]:
+    """Return a copy of a model, and what its file says about it."""
+    if isinstance(base, TrainableMethod):
+        return copy.deepcopy(base), {}
+    folder = model_folder(base)
+    model = load_method(folder)
+    if model.domain is not None:
+        raise UldaError(
+            f"the {model.title} in {folder} is adapted to {model.domain} already; adapt the one that it was made from"
+        )
+    return model, read_facts(folder, BASE_FORMAT)
 
 
 @dataclass(frozen=True)
@@ -287,5 +270,4 @@ def _validation_facts(split: TrainingSplit, history: list[Progress], name: str) 
         "subjects": sorted(set(split.validation.subjects)),
         "unadapted": history[0].validation[name],
         "adapted": best.validation[name],
-        "share": best.share,
     }

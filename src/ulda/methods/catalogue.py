@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,10 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ulda.errors import UldaError
+from ulda.methods.registry import load_method
+from ulda.methods.ulda import ULDA
 from ulda.models.bundled import FACTS, FOLDER, ModelKind, bundled_names
-from ulda.training.files import METHOD_FORMAT, base_fingerprint, load_base, read_facts
+from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
 
 KINDS: tuple[ModelKind, ...] = ("base", "adapter")
 
@@ -32,77 +32,60 @@ def find_models(paths: Iterable[str | Path] = ()) -> list[Path]:
     return found
 
 
-def method_in(folder: str | Path) -> str | None:
-    """Return which other method a folder holds a model of; None for a base, and for what is no model at all."""
-    try:
-        facts = json.loads((Path(folder) / FACTS["base"]).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return str(facts.get("method")) if isinstance(facts, dict) and facts.get("format") == METHOD_FORMAT else None
-
-
 def describe_model(name_or_folder: str | Path) -> dict[str, Any]:
     """Return all that the files of a model say, with real parameter counts, for JSON.
 
-    It is a base, an adapter, or a model of another method. A base is loaded, so that damaged files are found.
+    It is a base, an adapter, or a model of another method. A model is loaded, so that damaged files are found.
     """
     folder = Path(name_or_folder)
     if isinstance(name_or_folder, str) and any(name_or_folder in bundled_names(kind) for kind in KINDS):
         folder = FOLDER / name_or_folder
-    if method_in(folder) is not None:
-        return _describe_method(folder)
     if (folder / FACTS["base"]).is_file():
-        return _describe_base(folder)
+        return _describe_model(folder)
     if (folder / FACTS["adapter"]).is_file():
         return _describe_adapter(folder)
     known = ", ".join(name for kind in KINDS for name in bundled_names(kind)) or "none"
     raise UldaError(f"there is no bundled model {str(name_or_folder)!r} and no folder with one; bundled are: {known}")
 
 
-def _describe_base(folder: Path) -> dict[str, Any]:
-    facts = read_facts(folder / FACTS["base"], "ulda-base")
-    model = load_base(folder)
-    return {
-        "kind": "base",
+def _describe_model(folder: Path) -> dict[str, Any]:
+    facts, model = read_facts(folder, BASE_FORMAT), load_method(folder)
+    described = {
+        "kind": "base" if isinstance(model, ULDA) and model.name == "ulda" else "method",
         "name": folder.name,
         "path": str(folder),
-        "ulda": facts.get("ulda"),
-        "fingerprint": base_fingerprint(model),
-        "sources": list(model.sources),
-        "architecture": asdict(model.architecture),
-        "parameters": {
-            "extractor g": _count(model.extractor),
-            "adapter h, per domain": sum(map(_count, model.adapters.values())) // max(1, len(model.sources)),
-            "step sizes, per domain": sum(map(_count, model.steps.values())) // max(1, len(model.sources)),
-            "file": sum(map(_count, model.children())),
-        },
+        **{key: facts.get(key) for key in ("ulda", "method", "sizes", "sources", "domain", "weights")},
+        "parameters": _counts_by_part(folder / "model.safetensors") | {"file": model.n_parameters},
         "card": facts.get("card", {}),
     }
+    if described["kind"] == "base":
+        assert isinstance(model, ULDA)
+        n = max(1, len(model.sources))
+        described["fingerprint"] = model.fingerprint
+        described["parameters"] = {
+            "extractor g": _count(model.prior.extractor),
+            "adapter h, per domain": _count(model.prior.adapters) // n,
+            "step sizes, per domain": _count(model.proposals) // n,
+            "file": model.n_parameters,
+        }
+    return described
 
 
 def _describe_adapter(folder: Path) -> dict[str, Any]:
-    facts = read_facts(folder / FACTS["adapter"], "ulda-adapter")
-    counts = {"adapter": 0, "steps": 0} | _counts_by_part(folder / "adapter.safetensors")
+    facts = read_facts(folder, ADAPTER_FORMAT)
+    counts = {"adapter": 0, "proposal": 0, "low_rank": 0} | _counts_by_part(folder / "adapter.safetensors")
     described = ("format", "version", "weights")
     return {
         "kind": "adapter",
         "name": folder.name,
         "path": str(folder),
         **{key: value for key, value in facts.items() if key not in described},
-        "parameters": {"adapter h": counts["adapter"], "step sizes": counts["steps"], "file": sum(counts.values())},
-    }
-
-
-def _describe_method(folder: Path) -> dict[str, Any]:
-    facts = read_facts(folder / FACTS["base"], METHOD_FORMAT)
-    counts = _counts_by_part(folder / "model.safetensors")
-    return {
-        "kind": "method",
-        "name": folder.name,
-        "path": str(folder),
-        **{key: facts.get(key) for key in ("ulda", "method", "sizes", "sources", "domain", "weights")},
-        "parameters": {**counts, "file": sum(counts.values())},
-        "card": facts.get("facts", {}),
+        "parameters": {
+            "adapter h": counts["adapter"],
+            "low-rank update of g": counts["low_rank"],
+            "step sizes": counts["proposal"],
+            "file": sum(counts.values()),
+        },
     }
 
 
