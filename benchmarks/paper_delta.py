@@ -1,8 +1,8 @@
 """Which width delta of the smoothed ReLU trains with the preset `paper`, and why the paper's 0.001 does not.
 
 Every row is a short training of the preset on brain and prostate with one thing changed: delta, the learning rate, or
-no warm-up of the phases; T is 9 to be short. The gradient norm is that of the loss at the start, before clipping, over several batches: its
-spread tells how much of it is noise.
+no warm-up of the phases; T is 9 to be short. The alignment is the mean cosine between the gradients of g of different
+batches at the start: near 0, a gradient is noise.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ def main() -> None:
     _, untrained = trained("ulda-paper", 1, start, {"learning_rate": 1e-9, "phases": ()})
     alignment = {str(delta): round(gradient_alignment(delta), 3) for delta in DELTAS}
     print("untrained", untrained, "alignment", alignment)
-    facts = {"steps": STEPS, "phases": PHASES, "batch_size": 1, "untrained_psnr": round(untrained, 3), "gradient_alignment": alignment}
+    facts = {
+        "steps": STEPS,
+        "phases": PHASES,
+        "batch_size": 1,
+        "untrained_psnr": round(untrained, 3),
+        "gradient_alignment": alignment,
+    }
     write("paper-delta", "python -m benchmarks.paper_delta", rows, **facts)
 
 

@@ -18,8 +18,8 @@ from tests.experiments.report_examples import (
     SIDE,
     SUBJECTS,
     TRACE,
-    add_run,
     add_data,
+    add_run,
     experiment_folder,
     hostile_folder,
     levels,
@@ -28,9 +28,9 @@ from tests.experiments.report_examples import (
 from ulda.errors import UldaError
 from ulda.evaluation.paired import paired_difference
 from ulda.evaluation.report import Report, load_comparison, render, save_comparison
-from ulda.experiments.runs import Run, pack, read_runs
 from ulda.experiments.examples import Examples, save_examples
 from ulda.experiments.reporting import read_report
+from ulda.experiments.runs import Run, pack, read_runs
 from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
 from ulda.training.slices import choose_slices
