@@ -33,6 +33,9 @@ def test_a_run_is_written_between_the_marks(tmp_path: Path, monkeypatch: pytest.
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| TV | 30.95 ± 0.77 | 0.896 ± 0.028 |" in text
     assert "3 held-out knee slices, 26 of 128 lines" in text
-    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
     kept = json.loads((tmp_path / "benchmarks" / "results" / "demo.json").read_text(encoding="utf-8"))
-    assert kept["summary"] == [row] and "subjects" not in kept
+    assert kept["summary"] == [row]
+    assert "subjects" not in kept
