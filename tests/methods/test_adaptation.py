@@ -109,7 +109,9 @@ def test_the_validation_in_the_facts_is_that_of_the_model(base: ULDA, knee: Doma
 @pytest.mark.parametrize("augment", [True, False])
 def test_it_never_ends_worse_than_the_start(knee: Domain, augment: bool) -> None:
     sensible = SMALL | {"adapter_weight": 0.03}
-    result = adapt(ULDA(sources=["brain", "prostate"], **sensible), knee, settings=QUICK.changed(**WILD, augment=augment))
+    result = adapt(
+        ULDA(sources=["brain", "prostate"], **sensible), knee, settings=QUICK.changed(**WILD, augment=augment)
+    )
     start = ULDA(sources=["brain", "prostate"], **sensible)
     start.add_domain("knee")
     assert same(result.model, start)
@@ -118,7 +120,7 @@ def test_it_never_ends_worse_than_the_start(knee: Domain, augment: bool) -> None
 
 
 def test_without_regular_validations_start_and_end_are_still_compared(base: ULDA, knee: Domain) -> None:
-    result = adapt(base, knee, settings=QUICK.changed(**{"validate_every": 0}))
+    result = adapt(base, knee, settings=QUICK.changed(validate_every=0))
     assert result.gain is not None
     assert result.gain >= 0
 
@@ -176,7 +178,7 @@ def test_an_adapter_folder_fits_its_base(base: ULDA, knee: Domain, tmp_path: Pat
 
 def test_one_subject_without_splits_is_adapted_to_without_validation(base: ULDA) -> None:
     kidney = demo("kidney").take(range(3))
-    result = adapt(base, kidney, settings=QUICK.changed(**{"steps": 3}))
+    result = adapt(base, kidney, settings=QUICK.changed(steps=3))
     assert result.gain is None
     assert "is not known" in result.sentence()
     assert "one subject" in result.facts["validation"]["origin"]
@@ -185,7 +187,7 @@ def test_one_subject_without_splits_is_adapted_to_without_validation(base: ULDA)
 def test_coils_are_combined_and_said_to_be(base: ULDA) -> None:
     brain = demo("brain-multicoil")
     unlabelled = replace(brain, labels=brain.labels | {"split": ("",)})
-    result = adapt(base, unlabelled, settings=QUICK.changed(**{"steps": 1}))
+    result = adapt(base, unlabelled, settings=QUICK.changed(steps=1))
     assert result.facts["kspace"] == "simulated, single-coil, from images combined of 4 coils"
     assert result.domain == "brain-multicoil"
 
@@ -197,5 +199,3 @@ def test_mistakes_are_clear(base: ULDA, knee: Domain) -> None:
         adapt(base, knee, mask=cartesian_mask(16, 0.5))
     with pytest.raises(UldaError, match="20 slices were asked for, but there are 13"):
         adapt(base, knee, slices=20)
-
-

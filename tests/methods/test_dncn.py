@@ -14,9 +14,9 @@ from ulda.errors import UldaError
 from ulda.methods import DnCn
 from ulda.methods.dncn import data_consistency
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
-from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
+from ulda.training.tasks import Batch, Task
 
 
 def small(seed: int = 0) -> DnCn:
@@ -110,8 +110,8 @@ def test_the_supervised_loss_is_error_minus_similarity() -> None:
     with_ssim, _ = supervised_loss(DnCn(), task, Batch(0, (0, 1), 0), Settings(ssim_weight=1.0), 0)
     assert 0 < loss.item() - with_ssim.item() < 1
     assert x.shape == task.images.shape
-    with pytest.raises(UldaError, match="set lower_level to unrolled"):
-        supervised_loss(DnCn(), task, Batch(0, (0,), 0), Settings(lower_level="equilibrium"), 0)
+    with pytest.raises(UldaError, match="leave out equilibrium"):
+        supervised_loss(DnCn(), task, Batch(0, (0,), 0), Settings(equilibrium={}), 0)
 
 
 def test_one_coil_that_sees_everything_is_the_single_coil_problem() -> None:

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from ulda.training.network import WITHOUT_GAINS
 
 from tests.methods.test_dncn import knee_task
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
+from ulda.methods import ULDA, method_settings
 from ulda.methods.lda import LDA
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.training import ULDA, Architecture
-from ulda.training.loop import Task, rate_factor
+from ulda.training.schedule import rate_multiplier
 from ulda.training.settings import Settings
+from ulda.training.tasks import Task
 
-SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3}
+SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3, "proposal": "accelerated", "steps_per_phase": 5}
 
 
 def task(domain: str, n: int = 2) -> Task:
@@ -32,16 +32,16 @@ def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def spoil(model: LDA, domain: str) -> None:
     """Make a net whose regulariser is far too strong."""
     with torch.no_grad():
-        for parameter in model.net(domain).adapters.parameters():
+        for parameter in model.net(domain).prior.adapters.parameters():
             parameter.mul_(300)
 
 
 @pytest.mark.parametrize(("width", "depth", "kernels"), [(16, 4, 288 + 3 * 4608), (8, 3, 2 * 9 * (8 + 64 + 64))])
 def test_parameter_count(width: int, depth: int, kernels: int) -> None:
     model = LDA(width=width, depth=depth, sources=["brain"])
-    step_sizes = (4 + 6) * 15  # alpha, beta, kappa and momentum, and gains at six frequencies
+    step_sizes = 2 * 15  # alpha and beta of each phase
     assert model.n_parameters == kernels + step_sizes
-    assert sum(p.numel() for name, p in model.named_parameters() if ".steps." not in name) == kernels
+    assert sum(p.numel() for name, p in model.named_parameters() if ".proposals." not in name) == kernels
     assert LDA(width=width, depth=depth, sources=["brain", "knee"]).n_parameters == 2 * (kernels + step_sizes)
     assert model.n_trainable(adapt=True) == kernels + step_sizes
     assert LDA().n_parameters == 0
@@ -67,7 +67,7 @@ def test_the_features_are_convolutions_with_the_activation_between_them() -> Non
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-    kernels = [p.detach().double().numpy() for name, p in model.named_parameters() if ".steps." not in name]
+    kernels = [p.detach().double().numpy() for name, p in model.named_parameters() if ".proposals." not in name]
     assert len(kernels) == 6
     x = images(1, 12, 10)
     q = x.numpy().astype(complex)
@@ -79,15 +79,11 @@ def test_the_features_are_convolutions_with_the_activation_between_them() -> Non
     np.testing.assert_allclose(found[:4] + 1j * found[4:], q, atol=1e-5)
 
 
-@pytest.mark.parametrize("gains", [{}, {"line_steps": True}, {"channel_steps": True}])
-def test_it_is_the_solver_of_the_unrolled_network(gains: dict[str, bool]) -> None:
+def test_it_is_the_solver_of_the_unrolled_network() -> None:
     physics = CartesianMRI(cartesian_mask(33, 0.4))
     y = physics.A(images(2, 33, 27))
-    model = LDA(seed=3, sources=["brain", "knee"], **SMALL, **gains)
-    same = ULDA(Architecture(width=4, depth=2, phases=3, **WITHOUT_GAINS | gains), ["knee"], seed=3)
-    names = dict(same.steps["knee"].named_parameters())
-    assert ("log_lines" in names, "log_channels" in names) == ("line_steps" in gains, "channel_steps" in gains)
-    assert dict(model.net("knee").steps["knee"].named_parameters()).keys() == names.keys()
+    model = LDA(seed=3, sources=["brain", "knee"], **SMALL)
+    same = ULDA(sources=["knee"], seed=3, **SMALL | {"depth": 2})
     with torch.no_grad():
         expected = same(y, physics, "knee")
         assert torch.equal(model(y, physics, "knee"), expected)
@@ -100,10 +96,10 @@ def test_it_is_the_solver_of_the_unrolled_network(gains: dict[str, bool]) -> Non
 def test_every_part_learns_at_its_own_rate() -> None:
     """The last convolution is small and learns slowly, the step sizes are few and learn fast."""
     settings = Settings()
-    rates = {name: rate_factor(name, settings) for name in weights(LDA(sources=["knee"], **SMALL))}
-    assert rates["nets.knee.adapters.knee.layer.real"] == settings.adapter_rate == 0.003
-    assert rates["nets.knee.steps.knee.log_alpha"] == settings.step_size_rate == 5.0
-    assert rates["nets.knee.extractor.layers.1.imag"] == 1.0
+    rates = {name: rate_multiplier(name, settings) for name in weights(LDA(sources=["knee"], **SMALL))}
+    assert rates["nets.knee.prior.adapters.knee.layer.real"] == settings.adapter_multiplier == 0.003
+    assert rates["nets.knee.proposals.knee.log_alpha"] == settings.step_size_multiplier == 5.0
+    assert rates["nets.knee.prior.extractor.layers.1.imag"] == 1.0
 
 
 def test_a_step_moves_the_net_of_its_domain_only() -> None:
@@ -167,7 +163,7 @@ def test_everything_of_the_new_net_is_trained_at_a_lower_rate() -> None:
     assert sum(p.numel() for p in own.values()) == model.n_trainable(adapt=True) == model.n_parameters // 2
     for (name, adapted), start in zip(own.items(), source.values(), strict=True):
         assert not torch.equal(adapted, start), name
-    assert LDA.adaptation_defaults["learning_rate"] == 4e-3 < LDA.training_defaults["learning_rate"]
+    assert method_settings("lda", "adapt").learning_rate < method_settings("lda", "train").learning_rate
 
 
 def test_the_start_of_a_domain_without_an_adaptation() -> None:

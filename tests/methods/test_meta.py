@@ -12,17 +12,17 @@ from torch import Tensor
 from tests.methods.test_dncn import knee_task
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
-from ulda.methods import meta as module
 from ulda.methods.lda import LDA
 from ulda.methods.meta import Meta, restricted, split_slices
 from ulda.models import Adapter, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask, normalise_measurement
 from ulda.training.history import Progress
-from ulda.training.loop import Batch, Task, draw, learning_rate, rate_factor
 from ulda.training.losses import reconstruction_loss
+from ulda.training.schedule import learning_rate, rate_multiplier
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch, Task, draw, step_generator
 
-SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3}
+SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3, "proposal": "accelerated", "steps_per_phase": 5}
 SOURCES = ("brain", "prostate")
 
 
@@ -68,9 +68,9 @@ def test_the_start_is_that_of_lda() -> None:
 def test_the_sigmoid_multiplies_the_regulariser(w: float) -> None:
     """Against the regulariser of the shared convolutions: its values and gradients, and eps scaled alike."""
     model = set_w(Meta(sources=SOURCES, **SMALL), brain=w).double()
-    shared = model.adapters["shared"]
+    shared = model.prior.adapters["shared"]
     assert isinstance(shared, Adapter)
-    plain, weighted = Regularizer(model.extractor, shared), model.regularizer("brain")
+    plain, weighted = Regularizer(model.prior.extractor, shared), model.regularizer("brain")
     weight, eps = 1 / (1 + torch.tensor(-w, dtype=torch.float64).exp()), 2e-4
     x = images(2, 14, 12, dtype=torch.complex128)
     torch.testing.assert_close(weighted.value(x, weight * eps), weight * plain.value(x, eps), rtol=1e-12, atol=0)
@@ -86,12 +86,13 @@ def test_inner_steps_move_the_shared_weights_and_outer_steps_one_w() -> None:
     model = Meta(sources=SOURCES, inner_steps=2, **SMALL)
     tasks = [task(source) for source in SOURCES]
     states = [weights(model)]
-    drawn = [tasks[draw(tasks, Settings(batch_size=2, seed=1), step, {}).task].domain for step in range(9)]
+    settings = Settings(steps=9, batch_size=2, seed=1)
+    drawn = [tasks[draw(tasks, settings, step_generator(settings, step)).task].domain for step in range(9)]
 
     def keep(_: Progress) -> None:
         states.append(weights(model))
 
-    model.fit(tasks, Settings(steps=9, batch_size=2, seed=1), report=keep)
+    model.fit(tasks, settings, report=keep)
     assert set(drawn[2::3]) == set(SOURCES)
     shared = {name for name in states[0] if not name.startswith("task_weights.")}
     for step, (before, after) in enumerate(pairwise(states)):
@@ -104,21 +105,22 @@ def test_a_cycle_is_two_optimisers_in_turns() -> None:
 
     Without the penalty of the solver and the SSIM the loss is the mean squared error of the forward pass.
     """
-    changes = {"phases": (), "penalty_weight": 0.0, "ssim_weight": 0.0, "learning_rate": 2e-3, "adapter_rate": 0.01}
+    settings = Settings(steps=6, batch_size=2, seed=3, ssim_weight=0.0, learning_rate=2e-3, adapter_multiplier=0.01)
     model, other = (Meta(sources=["brain"], inner_steps=2, **SMALL) for _ in range(2))
     data = task("brain")
-    model.fit([data], Settings(steps=6, batch_size=2, seed=3), changes=changes)
+    model.fit([data], settings)
 
-    settings = Settings(steps=6, batch_size=2, seed=3, **changes)
     w = other.get_parameter("task_weights.brain.w")
     shared = [(name, p) for name, p in other.named_parameters() if p is not w]
-    groups = [{"params": [p], "factor": rate_factor(name, settings)} for name, p in shared]
-    inner = torch.optim.Adam(groups, betas=(0.9, 0.99))
-    outer = torch.optim.Adam([{"params": [w], "factor": settings.step_size_rate}], betas=(0.9, 0.99))
+    groups = [{"params": [p], "factor": rate_multiplier(name, settings)} for name, p in shared]
+    inner = torch.optim.Adam(groups)
+    outer = torch.optim.Adam([{"params": [w], "factor": settings.step_size_multiplier}])
     physics = CartesianMRI(data.masks[0])
     for step in range(6):
         optimiser, allowed = (outer, [4]) if step in (2, 5) else (inner, [0, 1, 2, 3, 5, 6])
-        batch = restricted(draw([data], settings, step, {}), allowed, (1 << 40) + 3 * 1_000_003 + step)
+        batch = restricted(
+            draw([data], settings, step_generator(settings, step)), allowed, (1 << 40) + 3 * 1_000_003 + step
+        )
         truth = data.images[list(batch.index)]
         x = other(physics.A(truth), physics, "brain")
         loss = (x - truth).abs().square().mean()
@@ -170,7 +172,7 @@ def test_inner_and_outer_steps_see_different_slices(monkeypatch: pytest.MonkeyPa
         seen[step % 6 == 5].update(batch.index)
         return torch.zeros(()), torch.zeros(())
 
-    monkeypatch.setattr(module, "step_loss", spy)
+    monkeypatch.setattr("ulda.methods.ulda.unrolled_loss", spy)
     for step in range(1200):
         model.loss(data, draw([data], settings, step, {}), settings, step)
     assert set(seen[True]) == {4, 9}
@@ -223,8 +225,8 @@ def test_impossible_requests() -> None:
         model(y, physics, "shared")
     with pytest.raises(UldaError, match="knee is a source of this Meta"):
         model.adapt(task("knee"), Settings(steps=1, batch_size=1))
-    with pytest.raises(UldaError, match="set lower_level to unrolled"):
-        model.loss(task("knee"), Batch(0, (0,), 0), Settings(lower_level="equilibrium"), 0)
+    with pytest.raises(UldaError, match="leave out equilibrium"):
+        model.loss(task("knee"), Batch(0, (0,), 0), Settings(equilibrium={}), 0)
     for name, message in {"a.b": "without dots", "keys": "a meaning of its own"}.items():
         with pytest.raises(UldaError, match=message):
             model.add_domain(name)

@@ -57,7 +57,7 @@ def test_a_phase_is_an_iteration_of_the_solver(name: str) -> None:
 
 
 def test_the_parameters_are_those_of_the_method() -> None:
-    """g has 14,112 and h 4,608; the paper has alpha_t and beta_t, the default also kappa, momentum and six gains."""
+    """G has 14,112 and h 4,608; the paper has alpha_t and beta_t, the default also kappa, momentum and six gains."""
     paper, default = (new_method(name, ["brain", "prostate"]) for name in ("ulda-paper", "ulda"))
     assert isinstance(paper, ULDA)
     assert isinstance(default, ULDA)
@@ -174,9 +174,7 @@ def test_beyond_t_the_steps_of_the_last_phase_are_repeated() -> None:
     with torch.no_grad():
         x, _ = model.solve(y, physics, "knee", one, proposal=repeated, x0=start)
         last = small(["knee"], phases=1)
-        last.load_state_dict(
-            {k: v[-5:] if k.startswith("proposals.") else v for k, v in model.state_dict().items()}
-        )
+        last.load_state_dict({k: v[-5:] if k.startswith("proposals.") else v for k, v in model.state_dict().items()})
         expected, _ = last.solve(y, physics, "knee", one, x0=start)
     assert torch.equal(x, expected)
 

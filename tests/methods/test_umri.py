@@ -179,8 +179,8 @@ def trained(folder: Path | None = None, stop_after: int | None = None, **changes
         if progress.step == stop_after:
             raise RuntimeError("the power went out")
 
-    budget = Settings(steps=6, batch_size=2)
-    training = model.fit(tasks(), budget, changes={"checkpoint_every": 1}, folder=folder, report=report)
+    settings = Settings(steps=6, batch_size=2, checkpoint_every=1)
+    training = model.fit(tasks(), settings, folder=folder, report=report)
     return model, training.spent.extra_steps
 
 

@@ -14,8 +14,8 @@ from tests.methods.test_methods import coil_maps, images
 from ulda.errors import UldaError
 from ulda.methods.unet import UNet, _activated
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
-from ulda.training.loop import Batch
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch
 
 Array = NDArray[Any]
 
