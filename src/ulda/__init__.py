@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ulda.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ulda.methods.adaptation import Adaptation as Adaptation
     from ulda.methods.adaptation import adapt as adapt
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from ulda.reconstruction import reconstruct as reconstruct
 
 __all__ = ["Adaptation", "Result", "adapt", "load", "reconstruct"]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Adaptation": "ulda.methods.adaptation",

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from tests.cli.conftest import Command
+from tests.small_models import scale_sources, small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture, base_fingerprint, save_adapter, save_base
 
 SPLITS = {"a": "train", "b": "val", "c": "test", "d": "test"}
 
@@ -22,13 +21,10 @@ SPLITS = {"a": "train", "b": "val", "c": "test", "d": "test"}
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a base, an adapter trained on subject a, and crops of the knee with four subjects."""
     folder = tmp_path_factory.mktemp("evaluate")
-    model = ULDA(Architecture(width=3, depth=2, phases=3), ["brain", "prostate"])
-    model.add_domain("knee")
-    with torch.no_grad():
-        for source in model.sources:
-            model.adapters[source].get_parameter("layer.real").mul_(30)
-    save_base(model, folder / "base")
-    save_adapter(model, "knee", folder / "knee", {"subjects": ["a"], "data": "0", "validation": {"subjects": ["b"]}})
+    base, model = small_model("brain", "prostate"), small_model("brain", "prostate", domain="knee")
+    scale_sources(base, 30)
+    base.save(folder / "base")
+    model.save_adapter("knee", folder / "knee", {"subjects": ["a"], "data": "0", "validation": {"subjects": ["b"]}})
     subjects = "aabbccdd"
     with DomainWriter(folder / "crops.h5", Header("crops", "complex", note="a crop")) as writer:
         for image, subject in zip(demo("knee").take(range(8)).images(), subjects, strict=True):
@@ -103,8 +99,7 @@ def test_a_base_alone_with_a_mask_from_a_file(place: Path, command: Command, tmp
     assert result["iterations"] == 5
     assert result["judged"] == "un-adapted"
     assert result["verdict"].startswith("the learned prior ")
-    model = ULDA(Architecture(width=3, depth=2, phases=3), ["brain", "prostate"])
-    assert result["base"] == base_fingerprint(model)
+    assert result["base"] == small_model("brain", "prostate").fingerprint
 
 
 def test_data_that_is_imported_for_the_while(place: Path, command: Command, tmp_path: Path) -> None:

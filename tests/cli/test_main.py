@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from ulda.methods.ulda import ULDA
 
 import ulda
-from ulda.training import ULDA, Architecture, load_adapter, load_base, save_base
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +64,7 @@ def test_demo_leaves_other_files_alone(tmp_path: Path) -> None:
 
 def test_demo_adapts_compares_and_certifies(tmp_path: Path) -> None:
     """With a tiny untrained base: what it says about winning must be what its own numbers say."""
-    save_base(ULDA(Architecture(width=4, depth=1, phases=2), ["brain"]), tmp_path / "tiny")
+    ULDA(sources=["brain"], width=4, depth=1, phases=2).save(tmp_path / "tiny")
     out = tmp_path / "out"
     tiny = ["--base", str(tmp_path / "tiny"), "--slices", "2", "--steps", "3"]
     done = run("-m", "ulda", "demo", "--out", str(out), *tiny, "--json")
@@ -87,4 +87,4 @@ def test_demo_adapts_compares_and_certifies(tmp_path: Path) -> None:
     assert "un-adapted" in page
     assert result["certificate"]["verified"]
     assert run("-m", "ulda", "verify", str(out / "knee.h5")).returncode == 0
-    assert load_adapter(load_base(tmp_path / "tiny"), out / "knee-adapter") == "knee"
+    assert ULDA.load(tmp_path / "tiny").load_adapter(out / "knee-adapter") == "knee"

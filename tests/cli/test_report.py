@@ -9,16 +9,16 @@ import torch
 
 from tests.cli.conftest import Command
 from tests.experiments.report_examples import experiment_folder
+from tests.small_models import small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.evaluation.report import load_comparison
-from ulda.training import ULDA, Architecture, base_fingerprint, save_base
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a base and crops of the knee."""
     folder = tmp_path_factory.mktemp("report")
-    save_base(ULDA(Architecture(width=3, depth=2, phases=3), ["brain"]), folder / "base")
+    small_model("brain").save(folder / "base")
     with DomainWriter(folder / "crops.h5", Header("crops", "complex", note="a crop")) as writer:
         for image, subject in zip(demo("knee").take([8, 9]).images(), "ab", strict=True):
             writer.append(Record(image[40:72, 40:72].numpy(), subject))
@@ -35,8 +35,7 @@ def test_from_an_evaluation_to_its_page(place: Path, command: Command, tmp_path:
     assert report.verdict == result["verdict"]
     assert report.notes == tuple(result["notes"])
     assert report.provenance["command"]["command"].startswith("ulda evaluate ")
-    model = ULDA(Architecture(width=3, depth=2, phases=3), ["brain"])
-    assert report.provenance["model"]["SHA-256 of the base"] == base_fingerprint(model) == result["base"]
+    assert report.provenance["model"]["SHA-256 of the base"] == result["base"] == small_model("brain").fingerprint
     assert report.provenance["data"]["SHA-256 of the slices"] == Domain.open(place / "crops.h5").fingerprint()
     code, text, error = command("report", out, "--out", page)
     assert code == 0, error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +35,7 @@ def step(t: int, branch: str = "u", *, rises: bool = False) -> Step:
     return Step(
         eps=0.01, phi_before=before, grad_norm_before=1.0 / (t + 1), phi=before * (1.1 if rises else 0.6), f=1.0, r=1.0,
         grad_norm=1.0 / (t + 2), step_length=0.1, branch=branch, line_search_steps=2 if branch == "v" else 0,
+        proposal_steps=int(branch == "u"),
     )  # fmt: skip
 
 
@@ -80,3 +84,10 @@ def hostile() -> Report:
             "provenance": {HOSTILE: {HOSTILE: HOSTILE}},
         }
     )
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """Return the data in a page."""
+    start = page.index('id="data">') + len('id="data">')
+    data: dict[str, Any] = json.loads(page[start : page.index("</script>", start)])
+    return data

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from ulda.methods.ulda import ULDA
 
+from tests.small_models import scale_sources, small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
 from ulda.evaluation import paired_difference
 from ulda.evaluation.assessment import assess
 from ulda.evaluation.unseen import check_unseen
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture
 
 
 def knee(path: Path, subjects: str = "aabbc") -> Domain:
@@ -28,13 +28,8 @@ def knee(path: Path, subjects: str = "aabbc") -> Domain:
 
 def model(weight: float = 1.0) -> ULDA:
     """Return a model with an adapter that is the mean of its sources, which are then multiplied by a weight."""
-    network = ULDA(Architecture(width=3, depth=2, phases=3), ["a", "b"])
-    network.add_domain("knee")
-    with torch.no_grad():
-        for source in network.sources:
-            for parameter in network.adapters[source].parameters():
-                parameter.mul_(weight)
-    network.domain = "knee"
+    network = small_model("a", "b", domain="knee")
+    scale_sources(network, weight)
     return network
 
 
@@ -68,10 +63,7 @@ def test_an_adapter_that_changes_nothing_makes_no_difference(tmp_path: Path) -> 
 
 
 def test_without_an_adapter_the_rival_is_the_best_classical_method(tmp_path: Path) -> None:
-    network = ULDA(Architecture(width=3, depth=2, phases=3), ["a"])
-    network.add_domain("unadapted")
-    network.domain = "unadapted"
-    found = assess(network, knee(tmp_path / "d.h5", "ab"), cartesian_mask(48, 0.4, seed=1))
+    found = assess(small_model("a", domain="unadapted"), knee(tmp_path / "d.h5", "ab"), cartesian_mask(48, 0.4, seed=1))
     assert list(found.comparison.scores) == ["zero-filling", "TV", "wavelet", "un-adapted"]
     means = {row["method"]: row["psnr"] for row in found.comparison.summary()}
     assert found.rival == max(("zero-filling", "TV", "wavelet"), key=lambda name: means[name])

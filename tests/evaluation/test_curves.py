@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.small_models import small_model
 from ulda.errors import UldaError
 from ulda.evaluation import save_curves
 from ulda.evaluation.curves import BOTTOM, LEFT, RIGHT, TOP, Curves
 from ulda.evaluation.histories import gradient_curves, objective_curves, validation_curves
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.training import ULDA, Architecture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -134,7 +134,7 @@ def test_validations_from_a_log(tmp_path: Path) -> None:
 
 
 def test_curves_of_a_reconstruction() -> None:
-    model, physics = ULDA(Architecture(width=3, depth=2, phases=4), ["a"]), CartesianMRI(cartesian_mask(24, 0.4))
+    model, physics = small_model("a", phases=4), CartesianMRI(cartesian_mask(24, 0.4))
     x = torch.ones(2, 24, 24, dtype=torch.complex64)
     x[1, 8:16] *= 3j
     _, trace = model(physics.A(x), physics, "a", return_trace=True)

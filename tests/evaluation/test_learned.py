@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from ulda.methods.ulda import ULDA
 
+from tests.small_models import small_model
 from ulda.data import demo
 from ulda.evaluation.learned import Learned, psnr_per_phase
 from ulda.metrics import evaluate
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
-from ulda.training import ULDA, Architecture
 
 
 @pytest.fixture
 def model() -> ULDA:
-    return ULDA(Architecture(width=3, depth=2, phases=4), ["a", "b"])
+    return small_model("a", "b", phases=4)
 
 
 def test_it_is_the_model(model: ULDA) -> None:

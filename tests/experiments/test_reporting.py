@@ -308,7 +308,7 @@ def test_mistakes_are_one_sentence_with_what_there_is(folder: Path, packed: Path
         (packed, {"domain": "liver"}, "results.json has no results on 'liver'"),
         (folder, {"reference": "x.h5"}, "has its own reference"),
         (tmp_path / "empty", {}, "there are no cells in .*empty/cells yet"),
-        (tmp_path / "nothing", {}, "holds no comparison.h5 and no cells"),
+        (tmp_path / "nothing", {}, "holds no comparison.h5 and no runs of an experiment"),
         (tmp_path / "text.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "list.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "other.json", {}, "not a file that `ulda experiment pack` wrote"),

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tests.methods.test_dncn import knee_task
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
-from ulda.methods import Budget
 from ulda.methods.lda import LDA
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
@@ -110,7 +109,7 @@ def test_every_part_learns_at_its_own_rate() -> None:
 def test_a_step_moves_the_net_of_its_domain_only() -> None:
     model = LDA(sources=["brain", "knee"], **SMALL)
     before = weights(model)
-    model.fit([task("knee")], Budget.of_steps(2, slices=4), changes={"phases": ()})
+    model.fit([task("knee")], Settings(steps=2, batch_size=2))
     for name, parameter in weights(model).items():
         assert torch.equal(parameter, before[name]) == name.startswith("nets.brain.")
 
@@ -131,7 +130,7 @@ def test_a_new_domain_starts_from_the_nearest_source(sources: tuple[str, str]) -
     assert numpy_psnr(model, "prostate", hip) > numpy_psnr(model, "brain", hip) + 1
     assert model.nearest_source(hip) == "prostate"
     before = weights(model)
-    training = model.adapt(hip, Budget.of_steps(1, slices=2), changes={"learning_rate": 1e-9})
+    training = model.adapt(hip, Settings(steps=1, batch_size=2, learning_rate=1e-9))
     assert (model.domain, model.nearest, training.spent.steps) == ("hip", "prostate", 1)
     after = weights(model)
     for name, parameter in after.items():
@@ -162,7 +161,7 @@ def test_a_few_slices_decide_which_source_is_nearest(monkeypatch: pytest.MonkeyP
 
 def test_everything_of_the_new_net_is_trained_at_a_lower_rate() -> None:
     model = LDA(sources=["brain"], **SMALL)
-    model.adapt(task("hip"), Budget.of_steps(3, slices=6))
+    model.adapt(task("hip"), Settings(steps=3, batch_size=2))
     own = {name: p for name, p in weights(model).items() if model.is_adapted(name, "hip")}
     source = {name: p for name, p in weights(model).items() if not model.is_adapted(name, "hip")}
     assert sum(p.numel() for p in own.values()) == model.n_trainable(adapt=True) == model.n_parameters // 2
@@ -197,7 +196,7 @@ def test_impossible_requests() -> None:
     with pytest.raises(UldaError, match="no net for the domain 'hip'; it has nets for: knee"):
         model(y, physics, "hip")
     with pytest.raises(UldaError, match="knee is a source of this LDA"):
-        model.adapt(task("knee"), Budget.of_steps(1, slices=1))
+        model.adapt(task("knee"), Settings(steps=1, batch_size=1))
     for name, message in {"a.b": "without dots", "": "without dots", "keys": "a meaning of its own"}.items():
         with pytest.raises(UldaError, match=message):
             LDA(sources=[name], **SMALL)

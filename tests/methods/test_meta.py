@@ -12,7 +12,6 @@ from torch import Tensor
 from tests.methods.test_dncn import knee_task
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
-from ulda.methods import Budget
 from ulda.methods import meta as module
 from ulda.methods.lda import LDA
 from ulda.methods.meta import Meta, restricted, split_slices
@@ -92,7 +91,7 @@ def test_inner_steps_move_the_shared_weights_and_outer_steps_one_w() -> None:
     def keep(_: Progress) -> None:
         states.append(weights(model))
 
-    model.fit(tasks, Budget.of_steps(9, slices=18), seed=1, report=keep, changes={"phases": ()})
+    model.fit(tasks, Settings(steps=9, batch_size=2, seed=1), report=keep)
     assert set(drawn[2::3]) == set(SOURCES)
     shared = {name for name in states[0] if not name.startswith("task_weights.")}
     for step, (before, after) in enumerate(pairwise(states)):
@@ -108,7 +107,7 @@ def test_a_cycle_is_two_optimisers_in_turns() -> None:
     changes = {"phases": (), "penalty_weight": 0.0, "ssim_weight": 0.0, "learning_rate": 2e-3, "adapter_rate": 0.01}
     model, other = (Meta(sources=["brain"], inner_steps=2, **SMALL) for _ in range(2))
     data = task("brain")
-    model.fit([data], Budget.of_steps(6, slices=12), seed=3, changes=changes)
+    model.fit([data], Settings(steps=6, batch_size=2, seed=3), changes=changes)
 
     settings = Settings(steps=6, batch_size=2, seed=3, **changes)
     w = other.get_parameter("task_weights.brain.w")
@@ -194,9 +193,9 @@ def test_every_slice_has_one_purpose(n: int) -> None:
 def test_a_new_domain_starts_from_the_mean_and_leaves_the_other_weights_alone() -> None:
     model = set_w(Meta(sources=SOURCES, inner_steps=1, **SMALL), brain=0.5, prostate=-1.5)
     start = weights(model)
-    model.adapt(task("hip"), Budget.of_steps(1, slices=2))
+    model.adapt(task("hip"), Settings(steps=1, batch_size=2))
     assert model.get_parameter("task_weights.hip.w").item() == pytest.approx(-0.5)
-    model.adapt(task("hip"), Budget.of_steps(2, slices=4))
+    model.adapt(task("hip"), Settings(steps=2, batch_size=2))
     after = weights(model)
     assert after["task_weights.hip.w"] != -0.5
     for name, parameter in after.items():
@@ -210,7 +209,7 @@ def test_a_new_domain_starts_from_the_mean_and_leaves_the_other_weights_alone() 
 def test_the_first_outer_step_is_as_long_as_its_rate() -> None:
     """Adam's first step has the length of the learning rate, which is five times that of the kernels."""
     model = Meta(sources=["brain"], inner_steps=2, **SMALL)
-    model.fit([task("brain")], Budget.of_steps(3, slices=6))
+    model.fit([task("brain")], Settings(steps=3, batch_size=2))
     rate = learning_rate(Settings(steps=3), 2)
     assert model.get_parameter("task_weights.brain.w").abs().item() == pytest.approx(5 * rate, rel=1e-3)
 
@@ -223,7 +222,7 @@ def test_impossible_requests() -> None:
     with pytest.raises(UldaError, match="no weight for the domain 'shared'; it has some for: knee"):
         model(y, physics, "shared")
     with pytest.raises(UldaError, match="knee is a source of this Meta"):
-        model.adapt(task("knee"), Budget.of_steps(1, slices=1))
+        model.adapt(task("knee"), Settings(steps=1, batch_size=1))
     with pytest.raises(UldaError, match="set lower_level to unrolled"):
         model.loss(task("knee"), Batch(0, (0,), 0), Settings(lower_level="equilibrium"), 0)
     for name, message in {"a.b": "without dots", "keys": "a meaning of its own"}.items():

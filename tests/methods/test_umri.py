@@ -16,11 +16,11 @@ from tests.methods.test_dncn import centred_fft, knee_task
 from tests.methods.test_dncn import small as small_dncn
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
-from ulda.methods import Budget, DnCn
+from ulda.methods import DnCn
 from ulda.methods.umri import ASPIN, UMRI, attention_map, distillation_loss, distilled_loss
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training.history import Progress
-from ulda.training.loop import Batch, Task
+from ulda.training.tasks import Batch, Task
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
 
@@ -179,7 +179,7 @@ def trained(folder: Path | None = None, stop_after: int | None = None, **changes
         if progress.step == stop_after:
             raise RuntimeError("the power went out")
 
-    budget = Budget.of_steps(6, slices=12)
+    budget = Settings(steps=6, batch_size=2)
     training = model.fit(tasks(), budget, changes={"checkpoint_every": 1}, folder=folder, report=report)
     return model, training.spent.extra_steps
 
@@ -192,7 +192,7 @@ def test_the_teachers_are_independent_models_of_their_domain(tmp_path: Path) -> 
     model.save(tmp_path / "saved")
     assert UMRI.load(tmp_path / "saved").n_parameters == model.n_parameters
     alone = DnCn(**SIZES, sources=["brain"], seed=0)
-    alone.fit(tasks()[:1], Budget.of_steps(3, slices=6), folder=tmp_path / "alone")
+    alone.fit(tasks()[:1], Settings(steps=3, batch_size=2), folder=tmp_path / "alone")
     checkpoints = [tmp_path / place / "checkpoint.safetensors" for place in ("alone", "teachers/brain")]
     first, second = (_parameters(path) for path in checkpoints)
     assert first.keys() == second.keys()
@@ -222,7 +222,7 @@ def test_distillation_changes_what_is_learned() -> None:
 
 def test_the_time_and_the_report_count_the_teachers() -> None:
     model, seen = UMRI(**SIZES, sources=["brain", "knee"]), list[Progress]()
-    training = model.fit(tasks(), Budget.of_steps(6, slices=12), report=seen.append)
+    training = model.fit(tasks(), Settings(steps=6, batch_size=2), report=seen.append)
     assert [(row.step, row.steps) for row in seen] == [(step, 12) for step in range(1, 13)]
     teachers, own = seen[2].seconds + seen[5].seconds, seen[-1].seconds
     assert training.spent.steps == 6
@@ -241,7 +241,7 @@ def test_a_new_domain_starts_from_the_mean_and_is_all_that_learns() -> None:
     expected = (before["aspin.brain.scale"] + before["aspin.knee.scale"]) / 2
     model.add_domain("hip")
     torch.testing.assert_close(model.get_parameter("aspin.hip.scale"), expected)
-    model.adapt(replace(tasks()[1], domain="hip"), Budget.of_steps(2, slices=4))
+    model.adapt(replace(tasks()[1], domain="hip"), Settings(steps=2, batch_size=2))
     assert model.domains == ("brain", "knee", "hip")
     assert all(torch.equal(model.get_parameter(name), value) for name, value in before.items())
     assert not torch.allclose(model.get_parameter("aspin.hip.scale"), expected, atol=1e-5)

@@ -15,7 +15,7 @@ from tests.methods.test_dncn import knee_task
 from tests.methods.test_lda import complex_convolution, smoothed_relu
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
-from ulda.methods import METHODS, Budget, load_method, method_class
+from ulda.methods import METHODS, load_method, method_class
 from ulda.methods.universal import UniversalLDA
 from ulda.methods.untied import Untied, UntiedRegularizer
 from ulda.models import Adapter, FeatureExtractor, Regularizer
@@ -155,11 +155,11 @@ def test_common_steps_use_the_means_of_both_kinds_of_kernels() -> None:
 
 def test_trained_adapted_saved_and_loaded(tmp_path: Path) -> None:
     model = Untied(sources=SOURCES, **SMALL)
-    model.fit([task(source) for source in SOURCES], Budget.of_steps(4, slices=8))
+    model.fit([task(source) for source in SOURCES], Settings(steps=4, batch_size=2))
     own = model.transposed["extractor"].get_parameter("layers.0.real")
     assert not torch.equal(own, model.extractor.get_parameter("layers.0.real"))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    model.adapt(task("hip"), Budget.of_steps(3, slices=6))
+    model.adapt(task("hip"), Settings(steps=3, batch_size=2))
     added = dict(model.named_parameters()).keys() - before.keys()
     assert all(model.is_adapted(name, "hip") for name in added)
     assert all(torch.equal(model.get_parameter(name), value) for name, value in before.items())

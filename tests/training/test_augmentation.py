@@ -13,16 +13,12 @@ import torch
 from scipy.ndimage import affine_transform
 
 from ulda.data import demo
-from ulda.methods import METHODS, Budget, method_class
-from ulda.methods.runs import for_method
+from ulda.methods import ULDA
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, Architecture
-from ulda.training.adaptation import default_settings
 from ulda.training.augmentation import MOST_SCALED, MOST_SHEARED, MOST_TURNED, warped
-from ulda.training.config import Config
 from ulda.training.history import Progress
-from ulda.training.loop import Batch, Task, draw, fit
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch, Task
 
 
 def slices(n: int = 3, side: int = 48) -> torch.Tensor:
@@ -103,44 +99,21 @@ def test_a_step_draws_its_own_warp_and_nothing_else_changes() -> None:
     assert not torch.equal(whole.images_of(replace(batch, warp=1.0)), whole.images[:2])
 
 
-def test_many_slices_are_not_warped() -> None:
-    settings, image = Settings(steps=9, warp=0.5), task().images[:1]
-    found = {n: draw([replace(task(), images=image.expand(n, -1, -1))], settings, 0, {}).warp for n in (5, 50, 51)}
-    assert found == {5: 0.5, 50: 0.5, 51: 0.0}
-
-
-@pytest.mark.parametrize("chained", [{}, {"lower_level": "equilibrium", "chains_after": 0.0, "chains": 2}])
+@pytest.mark.parametrize("chained", [{}, {"equilibrium": {"chains": 2, "restart": 0.1, "phases": 2, "rollout": 3}}])
 def test_a_training_with_warps_continues_bit_exactly(tmp_path: Path, chained: dict[str, object]) -> None:
     torch.set_num_threads(1)
     settings = Settings.model_validate(
-        {"steps": 8, "batch_size": 2, "warp": 0.5, "validate_every": 4, "checkpoint_every": 1, "restart": 0.1} | chained
+        {"steps": 8, "batch_size": 2, "warp": 0.5, "validate_every": 4, "checkpoint_every": 1} | chained
     )
-    small = Architecture(width=2, depth=1, phases=2)
-    start = ULDA(small, ["knee"])
+    start = ULDA(sources=["knee"], width=2, depth=1, phases=2)
     whole, killed, parts = (copy.deepcopy(start) for _ in range(3))
-    fit(whole, [task()], settings)
+    whole.fit([task()], settings)
 
     def stop(progress: Progress) -> None:
         if progress.step == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(killed, [task()], settings, folder=tmp_path, report=stop)
-    fit(parts, [task()], settings, folder=tmp_path)
+        killed.fit([task()], settings, folder=tmp_path, report=stop)
+    parts.fit([task()], settings, folder=tmp_path)
     assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), parts.parameters(), strict=True))
-
-
-def test_few_slices_of_sources_are_warped_by_default_where_a_file_describes_the_training() -> None:
-    config = Config.model_validate({"data": [{"name": "knee", "file": "demo:knee"}], "train": {"steps": 5}})
-    assert (config.train.warp, config.initialise and config.initialise.warp) == (0.5, 0.5)
-    assert for_method(config, "dncn")[0].train.warp == 0.5
-    assert Config.model_validate(config.values() | {"train": {"warp": 0.0}}).train.warp == 0.0
-
-
-def test_new_domains_are_warped_by_all_but_meta() -> None:
-    assert default_settings().warp == 0.5
-    for name in METHODS:
-        model = method_class(name)(sources=["knee"])
-        budget = Budget.of_steps(10, 20)
-        assert model.training_settings(budget).warp == 0.0
-        assert model.settings_of_adaptation(budget).warp == (0.0 if name == "meta" else 0.5)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ulda import __version__
 from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, report, train, verify
 from ulda.errors import UldaError
+from ulda.version import __version__
 
 app = typer.Typer(
     name="ulda",

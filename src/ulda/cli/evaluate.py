@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ulda.data import Domain
     from ulda.evaluation.assessment import Assessment
     from ulda.evaluation.paired import PairedDifference
-    from ulda.methods import ULDA, TrainableMethod
+    from ulda.methods import TrainableMethod
+    from ulda.methods.ulda import ULDA
 
 N_PICTURES = 6
 DEFAULT_RATIO = 0.2
@@ -57,53 +58,50 @@ def evaluate(
 
     Differences are paired; their 95 % intervals are by subject. The last line is the verdict.
     """
+    _check_folder(out, force)
+    with progress_bar("evaluating") as advance:
+        from ulda.data.measurements import Undersampling
+        from ulda.evaluation.assessment import assess
+        from ulda.reconstruction import load
+        from ulda.training.slices import opened
+
+        start = time.perf_counter()
+        network, others = load(model, adapter), _load_others(against or [])
+        fraction = DEFAULT_RATIO if ratio is None and mask is None else ratio
+        with opened(data, size=parse_size(size), phase_seed=phase_seed, progress=advance) as domain:
+            chosen, notes = _choose(domain, split)
+            notes += _notes(chosen, model, adapter, others)
+            lines = Undersampling(fraction, seed, mask).draw(chosen.shape[chosen.header.phase_axis])
+            rivals = {name: other.method for name, other in others.items()}
+            assessment = assess(network, chosen, lines, against=rivals, iterations=iterations, progress=advance)
+            result = _data_facts(chosen, split) | _model_facts(network, adapter, others)
+            result |= {"iterations": iterations or network.n_phases, "notes": notes}
+            result |= {"seconds": time.perf_counter() - start}
+            if out is not None:
+                _save_comparison(assessment, network, chosen, result, out, force)
+    _present(assessment, result | assessment.as_dict(), out, force, as_json)
+
+
+def _check_folder(out: Path | None, force: bool) -> None:
+    """Refuse to write over anything before the long work rather than after it."""
     if out is not None and out.exists():
         if not out.is_dir():
             raise UldaError(f"{out} is a file; the results go into a folder, so choose another name")
         if any(out.iterdir()) and not force:
             raise UldaError(f"the folder {out} is not empty; choose another one or pass --force to write into it")
-    with progress_bar("evaluating") as advance:
-        from ulda.data.measurements import Undersampling
-        from ulda.evaluation.assessment import assess
-        from ulda.evaluation.unseen import check_unseen
-        from ulda.reconstruction import load
-        from ulda.training.slices import opened
 
-        start = time.perf_counter()
-        network = load(model, adapter)
-        others = _load_others(against or [])
-        if ratio is None and mask is None:
-            ratio = DEFAULT_RATIO
-        with opened(data, size=parse_size(size), phase_seed=phase_seed, progress=advance) as domain:
-            chosen, notes = _choose(domain, split)
-            notes += check_unseen(chosen, *_model_facts(model, adapter))
-            for name, other in others.items():
-                notes += _checked_unseen(name, other, chosen)
-            lines = Undersampling(ratio, seed, mask).draw(chosen.shape[chosen.header.phase_axis])
-            rivals = {name: other.method for name, other in others.items()}
-            assessment = assess(network, chosen, lines, against=rivals, iterations=iterations, progress=advance)
-            result = _data_facts(chosen, split) | {
-                "base": network.fingerprint,
-                "adapter": None if adapter is None else network.domain,
-                "weights": network.domain_fingerprint(network.active_domain()),
-                "against": {name: other.as_dict() for name, other in others.items()},
-                "iterations": iterations or network.n_phases,
-                "notes": notes,
-                "seconds": time.perf_counter() - start,
-            }
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                _save_comparison(assessment, network, chosen, result, out, force)
-    result |= assessment.as_dict()
+
+def _present(assessment: Assessment, result: dict[str, Any], out: Path | None, force: bool, as_json: bool) -> None:
+    """Write the numbers and pictures where they are wanted, and print the result."""
     if out is not None:
         _write(assessment, result, out, force)
     if as_json:
         print_json(result)
-    else:
-        _show(assessment, result)
-        if out is not None:
-            typer.echo(f"numbers and pictures in {out}; make a page of them with: ulda report {out}")
-        typer.echo(assessment.verdict)
+        return
+    _show(assessment, result)
+    if out is not None:
+        typer.echo(f"numbers and pictures in {out}; make a page of them with: ulda report {out}")
+    typer.echo(assessment.verdict)
 
 
 def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
@@ -118,13 +116,18 @@ def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
     return chosen, notes
 
 
-def _model_facts(model: str, adapter: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what the files of a base and of an adapter say about their training."""
+def _notes(domain: Domain, model: str, adapter: str | None, others: dict[str, _Other]) -> list[str]:
+    """Refuse slices that any of the models was trained on, and return what a reader must know."""
+    from ulda.evaluation.unseen import check_unseen
     from ulda.models.bundled import model_folder
     from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
 
     base = read_facts(model_folder(model, "base"), BASE_FORMAT)
-    return base, None if adapter is None else read_facts(model_folder(adapter, "adapter"), ADAPTER_FORMAT)
+    facts = None if adapter is None else read_facts(model_folder(adapter, "adapter"), ADAPTER_FORMAT)
+    notes = check_unseen(domain, base, facts)
+    for name, other in others.items():
+        notes += _notes_on_other(name, other, domain)
+    return notes
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,10 @@ class _Other:
 
     def as_dict(self) -> dict[str, Any]:
         chosen = ("method", "sizes", "sources", "domain", "n_parameters", "weights")
-        spent = {"training": self.facts["card"].get("spent")}
-        if "adaptation" in self.facts["card"]:
-            spent["adaptation"] = self.facts["card"]["adaptation"].get("spent")
+        card = self.facts["card"]
+        spent = {"training": card.get("spent")}
+        if "adaptation" in card:
+            spent["adaptation"] = card["adaptation"].get("spent")
         return {"folder": self.folder.name, **{key: self.facts.get(key) for key in chosen}, "spent": spent}
 
 
@@ -164,14 +168,13 @@ def _load_others(folders: list[Path]) -> dict[str, _Other]:
     return named
 
 
-def _checked_unseen(name: str, other: _Other, domain: Domain) -> list[str]:
+def _notes_on_other(name: str, other: _Other, domain: Domain) -> list[str]:
     """Apply `check_unseen` to another method; its sentences begin with its name."""
     from ulda.evaluation.unseen import check_unseen
 
-    card = other.facts["card"]
     notes = [] if other.facts["domain"] else ["not adapted to a domain, so it is what an adaptation would start from"]
     try:
-        notes += check_unseen(domain, {"card": card}, card.get("adaptation"))
+        notes += check_unseen(domain, other.facts, other.facts["card"].get("adaptation"))
         return [f"{name}: {note}" for note in notes]
     except UldaError as error:
         raise UldaError(f"{name}: {error}") from error
@@ -193,6 +196,15 @@ def _data_facts(domain: Domain, split: str) -> dict[str, Any]:
     }
 
 
+def _model_facts(model: ULDA, adapter: str | None, others: dict[str, _Other]) -> dict[str, Any]:
+    return {
+        "base": model.fingerprint,
+        "adapter": None if adapter is None else model.domain,
+        "weights": model.domain_fingerprint(model.active_domain()),
+        "against": {name: other.as_dict() for name, other in others.items()},
+    }
+
+
 def _save_comparison(
     assessment: Assessment, model: ULDA, domain: Domain, result: dict[str, Any], out: Path, force: bool
 ) -> None:
@@ -201,6 +213,7 @@ def _save_comparison(
 
     rivals = {name: str(facts["weights"]) for name, facts in result["against"].items() if facts["weights"]}
     sources = provenance(model, **({"SHA-256 of the other methods": rivals} if rivals else {}))
+    out.mkdir(parents=True, exist_ok=True)
     content = report_of_assessment(assessment, domain, notes=tuple(result["notes"]), provenance=sources)
     save_comparison(out / "comparison.h5", content, overwrite=force)
 

@@ -11,7 +11,7 @@ import typer
 from ulda.cli.output import ForceOption, JsonOption, command_line, print_json
 
 if TYPE_CHECKING:
-    from ulda.methods import ULDA
+    from ulda.methods.ulda import ULDA
 
 
 def report(

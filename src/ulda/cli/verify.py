@@ -29,8 +29,7 @@ def verify(
         rows, gap = [], checked.n_pixels / 2
         for number, sample in enumerate(checked.samples if verdict.ok else []):
             steps = sample["iterations"]
-            # a proposal of before several steps were on record has one
-            n_learned = sum(step.get("learned_steps", int(step["branch"] == "u")) for step in steps)
+            n_learned = sum(step["proposal_steps"] for step in steps)
             # phi with its smoothing gap, which is what no phase and no change of the smoothing may increase
             first, last = steps[0]["phi_before"] + gap * steps[0]["eps"], steps[-1]["phi"] + gap * steps[-1]["eps"]
             gradient = f"{sample['stationarity']:.3g}"

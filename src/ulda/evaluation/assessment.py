@@ -7,7 +7,7 @@ import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ulda.data import Domain
 from ulda.evaluation.comparison import METRICS, Comparison, compare
@@ -15,11 +15,9 @@ from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.io.atomic import atomic_output
 from ulda.methods import CLASSICAL, Method
+from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.physics import Mask
 from ulda.solvers import Trace
-
-if TYPE_CHECKING:
-    from ulda.methods import ULDA
 
 ADAPTED, BASE = "adapted", "un-adapted"
 """The names of the learned methods in tables."""
@@ -110,38 +108,43 @@ def assess(
     progress
         Called with the number of reconstructions done and to do.
     """
-    from ulda.methods.ulda import UNADAPTED
-
-    classical = {name: make() for name, make in CLASSICAL.items()}
-    active = model.active_domain()
-    model = copy.deepcopy(model)
-    if UNADAPTED not in model.domains:
-        model.add_domain(UNADAPTED)
     traces: list[Trace] = []
-    judged = BASE if active == UNADAPTED else ADAPTED
-    kept = {judged: traces.append}
-    methods = {**classical, **(against or {}), BASE: Learned(model, UNADAPTED, iterations, kept.get(BASE))}
-    if judged == ADAPTED:
-        methods[ADAPTED] = Learned(model, active, iterations, traces.append)
-    comparison = compare(methods, domain, mask, progress=progress)
+    classical = {name: make() for name, make in CLASSICAL.items()}
+    learned = _learned(model, iterations, traces.append)
+    *_, judged = learned
+    comparison = compare(classical | dict(against or {}) | learned, domain, mask, progress=progress)
     means = {row["method"]: row["psnr"] for row in comparison.summary()}
-    differences = {
-        other: {
-            metric: paired_difference(
-                getattr(comparison.scores[judged], metric).numpy(),
-                getattr(comparison.scores[other], metric).numpy(),
-                comparison.subjects,
-                seed=seed,
-            )
-            for metric in METRICS
-        }
-        for other in methods
-        if other != judged
-    }
     return Assessment(
         comparison=comparison,
         judged=judged,
         rival=BASE if judged == ADAPTED else max(classical, key=means.__getitem__),
-        differences=differences,
+        differences=_differences(comparison, judged, seed),
         traces=tuple(traces),
     )
+
+
+def _learned(model: ULDA, iterations: int | None, keep: Callable[[Trace], None]) -> dict[str, Method]:
+    """Return the model without and with its adapter; the last one is judged, and its records are kept."""
+    active = model.active_domain()
+    model = copy.deepcopy(model)
+    if UNADAPTED not in model.domains:
+        model.add_domain(UNADAPTED, rank=0)
+    if active == UNADAPTED:
+        return {BASE: Learned(model, UNADAPTED, iterations, keep)}
+    return {BASE: Learned(model, UNADAPTED, iterations), ADAPTED: Learned(model, active, iterations, keep)}
+
+
+def _differences(comparison: Comparison, judged: str, seed: int) -> dict[str, dict[str, PairedDifference]]:
+    """Return the paired differences of the judged method from every other one, by method and metric."""
+    scores = {
+        name: {metric: getattr(of_method, metric).numpy() for metric in METRICS}
+        for name, of_method in comparison.scores.items()
+    }
+    return {
+        other: {
+            metric: paired_difference(scores[judged][metric], scores[other][metric], comparison.subjects, seed=seed)
+            for metric in METRICS
+        }
+        for other in scores
+        if other != judged
+    }

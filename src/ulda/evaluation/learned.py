@@ -1,4 +1,4 @@
-"""A trained model among the other methods, and its quality phase by phase."""
+"""U-LDA among the other methods: with any number of phases, its records kept, and its quality phase by phase."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from ulda.methods import Method
+from ulda.methods.base import Method
 from ulda.metrics import psnr
 from ulda.physics import normalise_measurement
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ulda.methods import ULDA
+    from ulda.methods.ulda import ULDA
     from ulda.physics import Physics
     from ulda.solvers import Options, Status, Trace
 
 
 @dataclass(frozen=True)
 class Learned(Method):
-    """A model with the adapter of one domain.
+    """A model with the adapter of one domain, as ``model(y, physics, domain)`` but for the phases.
 
     Attributes
     ----------
@@ -33,14 +33,14 @@ class Learned(Method):
     iterations
         How many phases; None for as many as the model was trained with.
     keep
-        Called with the record of every run.
+        Called with the record of every batch.
 
     Examples
     --------
     >>> import torch
+    >>> from ulda.methods.ulda import ULDA
     >>> from ulda.physics import CartesianMRI, cartesian_mask
-    >>> from ulda.methods import ULDA
-    >>> method = Learned(ULDA(sources=["knee"], width=4, depth=2, phases=3), "knee")
+    >>> method = Learned(ULDA(sources=["knee"], width=4, depth=2, phases=3), "knee", iterations=5)
     >>> physics = CartesianMRI(cartesian_mask(32, 0.4))
     >>> method(physics.A(torch.ones(2, 32, 32, dtype=torch.complex64)), physics).shape
     torch.Size([2, 32, 32])
@@ -72,7 +72,7 @@ def psnr_per_phase(
     domain: str | None = None,
     iterations: int | None = None,
 ) -> Tensor:
-    """Return the PSNR before the first phase, of zero-filling, and after each: ``(phases + 1, n)``.
+    """Return the PSNR of zero-filling, where the first phase starts, and after each phase: ``(phases + 1, n)``.
 
     Parameters
     ----------
@@ -97,5 +97,5 @@ def psnr_per_phase(
     return psnr(images, reference.expand_as(images), data_range=reference.amax((-2, -1)))
 
 
-def _options(model: ULDA, domain: str, iterations: int | None) -> Options:
-    return model.options(domain) if iterations is None else model.options(domain, iterations=iterations)
+def _options(model: ULDA, domain: str, iterations: int | None) -> Options | None:
+    return None if iterations is None else model.options(domain, iterations=iterations)

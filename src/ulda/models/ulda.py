@@ -15,6 +15,9 @@ from ulda.models.regularizer import Regularizer
 MEAN = ".mean"
 """No domain, but the mean of the source adapters: what a new domain starts from."""
 
+RESERVED = ("adapters", "proposals", "task_weights")
+"""Parts of parameter names that decide on their learning rate; see `ulda.training.schedule.rate_multiplier`."""
+
 MAX_RANK = 64
 """No adapter has a larger rank; a file must not ask for any amount of memory."""
 
@@ -127,8 +130,8 @@ def average_into(target: nn.Module, sources: Sequence[nn.Module]) -> None:
 
 
 def check_domain_name(name: str) -> None:
-    """Refuse a name that cannot be a key of an `nn.ModuleDict`."""
+    """Refuse a name that cannot be a key of an `nn.ModuleDict`, or that stands for a learning rate."""
     if not name or "." in name:
         raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
-    if hasattr(nn.ModuleDict(), name):
+    if hasattr(nn.ModuleDict(), name) or name in RESERVED:
         raise UldaError(f"a domain cannot be called {name!r}, which has a meaning of its own; give it another name")

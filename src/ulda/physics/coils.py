@@ -59,13 +59,7 @@ def espirit_maps(
         maps = [espirit_maps(k, mask, axis, threshold=threshold, crop=crop, **options) for k in flat]
         return torch.stack(maps).reshape(kspace.shape)
 
-    region = _calibration_region(kspace, mask, axis, max_calibration)
-    if min(region) < kernel_size:
-        raise UldaError(
-            f"the calibration region is {region[0]} x {region[1]}, smaller than the {kernel_size} x {kernel_size} "
-            "patches; sample more centre lines or lower kernel_size"
-        )
-    calibration = center_crop_or_pad(kspace, region)
+    calibration = _calibration(kspace, mask, axis, max_calibration, kernel_size)
     kernels = _signal_space(calibration, kernel_size, threshold)
     gram = _pixelwise_gram(kernels, (kspace.shape[-2], kspace.shape[-1]))
     eigenvalues, eigenvectors = torch.linalg.eigh(gram)
@@ -93,11 +87,18 @@ def compress_coils(kspace: Tensor, n_virtual: int) -> Tensor:
     return torch.einsum("cv,...chw->...vhw", strongest.conj(), kspace)
 
 
-def _calibration_region(kspace: Tensor, mask: Mask | None, axis: int, largest: int) -> tuple[int, int]:
+def _calibration(kspace: Tensor, mask: Mask | None, axis: int, largest: int, kernel_size: int) -> Tensor:
+    """Return the fully sampled centre of k-space; one that no patch fits into is refused."""
     height, width = kspace.shape[-2:]
     if mask is not None:
         height, width = (mask.n_center, width) if axis == -2 else (height, mask.n_center)
-    return min(height, largest), min(width, largest)
+    height, width = min(height, largest), min(width, largest)
+    if min(height, width) < kernel_size:
+        raise UldaError(
+            f"the calibration region is {height} x {width}, smaller than the {kernel_size} x {kernel_size} "
+            "patches; sample more centre lines or lower kernel_size"
+        )
+    return center_crop_or_pad(kspace, (height, width))
 
 
 def _signal_space(calibration: Tensor, size: int, threshold: float) -> Tensor:

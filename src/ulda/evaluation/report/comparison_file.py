@@ -20,21 +20,18 @@ from ulda.errors import UldaError
 from ulda.evaluation.assessment import Assessment
 from ulda.evaluation.comparison import METRICS
 from ulda.evaluation.paired import counted
-from ulda.evaluation.report.content import Images, Provenance, Report, Slice, Traces
+from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
+from ulda.evaluation.report.traces import NUMBERS, from_tables, to_tables
 from ulda.io.atomic import atomic_output
 from ulda.io.hdf5 import hdf5_output
 from ulda.physics import Mask
-from ulda.solvers import Step
-from ulda.solvers.trace import BRANCHES
 
 FORMAT = "ulda-comparison"
-VERSION = 2
+VERSION = 1
 FILE_NAME = "comparison.h5"
 
 _TEXTS = ("title", "description", "convention", "judged", "verdict")
-_NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name not in ("branch", "learned_steps"))
-_BRANCHES = (*BRANCHES, "")
 _DEFLATE_RATIO = 1100  # deflate makes nothing more than this much smaller
 
 
@@ -136,7 +133,8 @@ def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False
             for metric, values in by_metric.items():
                 file[f"scores/{number}/{metric}"] = np.asarray(values, np.float64)
         for number, traces in enumerate(report.traces.values()):
-            _write_traces(file.create_group(f"traces/{number}"), traces)
+            for name, table in to_tables(traces).items():
+                file[f"traces/{number}/{name}"] = table
 
 
 def load_comparison(path: str | Path) -> Report:
@@ -144,8 +142,8 @@ def load_comparison(path: str | Path) -> Report:
     path = Path(path)
     try:
         with h5py.File(path) as file:
-            if file.attrs.get("format") != FORMAT or int(file.attrs["version"]) > VERSION:
-                raise UldaError(f"it is not a comparison of version 1 to {VERSION}")
+            if file.attrs.get("format") != FORMAT or file.attrs["version"] != VERSION:
+                raise UldaError(f"it is not a comparison of version {VERSION}")
             return _read(file, path.stat().st_size)
     except FileNotFoundError as error:
         raise UldaError(f"there is no file {path}") from error
@@ -171,7 +169,7 @@ def _read(file: h5py.File, n_bytes: int) -> Report:
         ),
         images={name: _array(file, f"images/{i}", n_bytes).astype(np.float32) for i, name in enumerate(names)},
         reference=_array(file, "reference", n_bytes).astype(np.float32) if "reference" in file else None,
-        pictured=None if texts.get("pictured") is None else tuple(map(int, texts["pictured"])),
+        pictured=None if texts["pictured"] is None else tuple(map(int, texts["pictured"])),
         kspace=_array(file, "kspace", n_bytes).astype(np.float32) if "kspace" in file else None,
         scores={
             str(name): {
@@ -179,15 +177,12 @@ def _read(file: h5py.File, n_bytes: int) -> Report:
             }
             for i, (name, metrics) in enumerate(texts["scores"].items())
         },
-        traces=_read_all_traces(file, texts["traced"], n_bytes),
-        phases={str(name): int(n) for name, n in texts.get("phases", {}).items()},
+        traces={
+            str(name): from_tables({key: _array(file, f"traces/{i}/{key}", n_bytes) for key in (*NUMBERS, "branch")})
+            for i, name in enumerate(texts["traced"])
+        },
+        phases={str(name): int(n) for name, n in texts["phases"].items()},
     )
-
-
-def _read_all_traces(file: h5py.File, traced: str | list[str], n_bytes: int) -> dict[str, Traces]:
-    if isinstance(traced, str):  # of version 1, which had those of one method
-        return {traced: _read_traces(file["traces"], n_bytes)} if "traces" in file else {}
-    return {str(name): _read_traces(file[f"traces/{i}"], n_bytes) for i, name in enumerate(traced)}
 
 
 def _texts(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -199,37 +194,6 @@ def _write_images(file: h5py.File, name: str, images: Images) -> None:
         name, data=images, dtype=np.float32, chunks=(1, *images.shape[1:]), compression="gzip", compression_opts=1,
         shuffle=True,
     )  # fmt: skip
-
-
-def _write_traces(group: h5py.Group, traces: Traces) -> None:
-    """Write one table per quantity, ``(slices, iterations)``, NaN and branch -1 once a slice has stopped.
-
-    A branch that is not on record is the number after the last one.
-    """
-    longest = max(map(len, traces), default=0)
-    for name in _NUMBERS:
-        table = np.full((len(traces), longest), np.nan)
-        for row, steps in zip(table, traces, strict=True):
-            row[: len(steps)] = [getattr(step, name) for step in steps]
-        group[name] = table
-    branches = np.full((len(traces), longest), -1, np.int8)
-    for row, steps in zip(branches, traces, strict=True):
-        row[: len(steps)] = [_BRANCHES.index(step.branch) for step in steps]
-    group["branch"] = branches
-
-
-def _read_traces(group: h5py.Group, n_bytes: int) -> Traces:
-    branches = _array(group, "branch", n_bytes)
-    tables = {name: _array(group, name, n_bytes) for name in _NUMBERS}
-    traces = []
-    for i, row in enumerate(branches):
-        steps = []
-        for t in np.flatnonzero(row >= 0):
-            numbers: dict[str, Any] = {name: float(table[i, t]) for name, table in tables.items()}
-            numbers["line_search_steps"] = int(numbers["line_search_steps"])
-            steps.append(Step(branch=_BRANCHES[row[t]], **numbers))
-        traces.append(tuple(steps))
-    return tuple(traces)
 
 
 def _array(group: h5py.Group, name: str, n_bytes: int) -> NDArray[Any]:

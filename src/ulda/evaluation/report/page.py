@@ -16,7 +16,6 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-import ulda
 from ulda.evaluation.paired import PairedDifference
 from ulda.evaluation.report.colours import error_colours
 from ulda.evaluation.report.content import Metric, Report
@@ -24,6 +23,7 @@ from ulda.evaluation.report.images import BUDGET, CHANNELS, KSPACE_RANGE, encode
 from ulda.io.atomic import atomic_output
 from ulda.solvers import Step
 from ulda.solvers.trace import BRANCHES
+from ulda.version import __version__
 
 SCRIPTS = ("state.js", "images.js", "view.js", "table.js", "certificate.js", "page.js")
 """The parts of the script, in their order in the page."""
@@ -70,7 +70,7 @@ def render(reports: Sequence[Report], *, budget: int = BUDGET) -> str:
         script=Markup(script),
         policy=_policy(style, script),
         data=_embedded({"sources": data, "colours": error_colours().tolist(), "branches": list(BRANCHES)}),
-        version=ulda.__version__,
+        version=__version__,
     )
 
 

@@ -16,12 +16,12 @@ from ulda.evaluation.comparison import METRICS
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
+from ulda.evaluation.report.traces import step_of
 from ulda.io.fingerprints import digest
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.solvers import Run, Step, load_runs
 from ulda.solvers.record import FORMAT as RUN_FORMAT
 from ulda.solvers.record import rescale
-from ulda.solvers.trace import BRANCHES
 
 RECONSTRUCTION, ZERO_FILLING = "reconstruction", "zero-filling"
 
@@ -112,26 +112,17 @@ def _scores(images: Mapping[str, Images], reference: Images) -> dict[str, dict[s
 
 def _traces(certificate: Mapping[str, Any], name: str) -> list[tuple[Step, ...]]:
     try:
-        return [tuple(_step(fields) for fields in sample["iterations"]) for sample in certificate["samples"]]
+        return [
+            tuple(step_of(fields, str(fields["branch"])) for fields in sample["iterations"])
+            for sample in certificate["samples"]
+        ]
     except (LookupError, TypeError, ValueError) as error:
         raise UldaError(f"the certificate in {name} is not one that ulda wrote ({error})") from error
 
 
-def _step(fields: Mapping[str, Any]) -> Step:
-    numbers: dict[str, Any] = {
-        name: float("nan") if fields[name] is None else float(fields[name])
-        for name in Step.__dataclass_fields__
-        if name not in ("branch", "line_search_steps", "learned_steps")
-    }
-    branch = str(fields["branch"])
-    if branch not in BRANCHES:
-        raise ValueError(f"there is no branch {branch!r}")
-    return Step(**numbers, branch=branch, line_search_steps=int(fields["line_search_steps"]))
-
-
 def _provenance(path: Path, certificates: list[dict[str, Any]]) -> Provenance:
     with h5py.File(path) as file:
-        facts = json.loads(file.attrs.get("facts", "{}"))
+        facts = json.loads(file.attrs["facts"])
     found: dict[str, dict[str, str]] = {"file": {"name": path.name} | {str(k): str(v) for k, v in facts.items()}}
     for number, certificate in enumerate(certificates):
         heading = "certificate" if len(certificates) == 1 else f"certificate {number}"

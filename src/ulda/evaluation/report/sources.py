@@ -40,8 +40,8 @@ def _kind(source: Path) -> str:
         if (source / FILE_NAME).is_file():
             return FORMAT
         raise UldaError(
-            f"the folder {source} holds no {FILE_NAME} and no cells; `ulda evaluate DATA --out FOLDER` and "
-            "`ulda demo` write the one, `ulda experiment run` the other"
+            f"the folder {source} holds no {FILE_NAME} and no runs of an experiment; `ulda evaluate DATA --out FOLDER` "
+            "and `ulda demo` write the one, `ulda experiment run` the other"
         )
     kind = _format(_run_file(source))
     if kind not in (FORMAT, RUN_FORMAT):
