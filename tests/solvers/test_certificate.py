@@ -644,6 +644,7 @@ def test_files_bring_everything_that_is_needed(tmp_path: Path) -> None:
         save_run(tmp_path / "multi.h5", trace, y, physics, regularizer, x, x0)
 
 
+@pytest.mark.parametrize("run", ["gradient"], indirect=True)
 def test_the_command_verifies_and_refuses(tmp_path: Path, run: Run) -> None:
     x, trace = solve(run)
     path = tmp_path / "run.h5"
