@@ -4,9 +4,9 @@ Run: ``python -m benchmarks.certified_network``. It prints the table, and writes
 ``benchmarks/results/certified-network.json`` and into ``docs/proposals.md``.
 
 A small UNet learns on the first 13 knee slices of the demo data and is judged on five of the last 9, which are of
-another block of subjects. Alone, it turns zero-filling into an image. Inside the solver it proposes in every phase, from the
-current iterate, and the solver takes what lowers the objective: data fidelity and the regulariser of the bundled base,
-which has not seen a knee.
+another block of subjects. Alone, it turns zero-filling into an image. Inside the solver it proposes in every phase,
+from the current iterate, and the solver takes what lowers the objective: data fidelity and the regulariser of the
+bundled base, which has not seen a knee.
 """
 
 from __future__ import annotations
