@@ -36,7 +36,8 @@ def trained(method: str, steps: int, network: dict[str, Any], train: dict[str, A
     tasks = [task_of(name) for name in SOURCES]
     model = new_method(method, SOURCES, **network)
     assert isinstance(model, ULDA)
-    settings = method_settings(method, "train", steps=steps, batch_size=2, validate_every=0, **train)
+    changes = {"steps": steps, "batch_size": 2, "validate_every": 0} | train
+    settings = method_settings(method, "train", **changes)
     model.fit(tasks, settings)
     scores = validate(model, tasks)
     return model, sum(score["psnr"] for score in scores.values()) / len(scores)

@@ -27,6 +27,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from ulda.training.adaptation import adapt
+from ulda.training.network import UNADAPTED
+from ulda.training.runs import load_tasks, peak_memory_mb, train_base
 
 from scripts.marked import write_between
 from ulda.data import Domain, ImportOptions, import_domain
@@ -38,12 +41,9 @@ from ulda.physics import CartesianMRI, Mask, normalise_measurement
 from ulda.solvers import Status
 from ulda.solvers.certificate import software_versions
 from ulda.training import ULDA, Architecture, load_adapter, load_base
-from ulda.training.adaptation import adapt
 from ulda.training.config import load_config
 from ulda.training.history import Progress
 from ulda.training.loop import Task, fit
-from ulda.training.network import UNADAPTED
-from ulda.training.runs import load_tasks, peak_memory_mb, train_base
 from ulda.training.settings import Settings
 from ulda.training.slices import normalised_images
 from ulda.training.supervised import supervised_loss

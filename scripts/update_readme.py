@@ -23,8 +23,8 @@ def main() -> None:
     (ROOT / "benchmarks" / "results" / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
     mask, rows = run["mask"], ["| method | PSNR (dB) | SSIM |", "|---|---|---|"]
     for row in run["summary"]:
-        cells = [f"{row[name]:.{n}f} ± {row[f'{name}_std']:.{n}f}" for name, n in (("psnr", 2), ("ssim", 3))]
-        rows.append(f"| {row['method']} | {' | '.join(cells)} |")
+        runs = [f"{row[name]:.{n}f} ± {row[f'{name}_std']:.{n}f}" for name, n in (("psnr", 2), ("ssim", 3))]
+        rows.append(f"| {row['method']} | {' | '.join(runs)} |")
     text = (
         f"{len(run['subjects'])} held-out knee slices, {mask['n_sampled']} of {mask['n_lines']} lines, "
         f"simulated k-space, per slice with peak 1, in {run['seconds']:.0f} s:\n\n"

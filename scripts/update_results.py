@@ -10,8 +10,8 @@ from typing import Any
 
 from scripts.marked import replaced
 from ulda.experiments import load_experiment
-from ulda.experiments.cells import read_cells
 from ulda.experiments.page import overview_of, scores_on_targets, section, summaries_of
+from ulda.experiments.runs import read_runs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "results.md"
@@ -22,8 +22,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "experiments"
 def with_results(text: str, folder: Path) -> str:
     """Return a page whose marked sections say what the packed results in a folder say."""
     results = _results_in(folder)
-    for name, cells in results.items():
-        body = section(load_experiment(name), "bench", cells)
+    for name, runs in results.items():
+        body = section(load_experiment(name), "bench", runs)
         text = replaced(text, f"<!-- {name} -->", f"<!-- end of {name} -->", f"\n{body}\n")
     compared = _compared(results)
     body = f"{summaries_of(compared, 'bench')}\n\n{overview_of(compared, 'bench')}"
@@ -39,12 +39,12 @@ def with_summary(text: str, folder: Path, shown: str = "cross-anatomy-128") -> s
 
 
 def _results_in(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    return {path.stem: read_cells(path) for path in sorted(folder.glob("*.json"))}
+    return {path.stem: read_runs(path) for path in sorted(folder.glob("*.json"))}
 
 
 def _compared(results: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the results of the comparisons with other methods: those that are not ablations."""
-    return {name: cells for name, cells in results.items() if not load_experiment(name).family}
+    return {name: runs for name, runs in results.items() if not load_experiment(name).family}
 
 
 if __name__ == "__main__":

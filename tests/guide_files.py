@@ -16,9 +16,9 @@ from tests.data.readers import test_dicom as dicom
 from tests.data.readers import test_fastmri as fastmri
 from tests.data.readers import test_mrd as mrd
 from tests.data.readers import test_nifti as nifti
-from tests.experiments.report_examples import add_cell, experiment_folder
+from tests.experiments.report_examples import add_run, experiment_folder
 from ulda.data import DomainWriter, Header, Record, demo
-from ulda.experiments.cells import Cell
+from ulda.experiments.runs import Run
 from ulda.physics import cartesian_mask, fft2c
 from ulda.training import ULDA, Architecture, save_adapter, save_base
 
@@ -71,7 +71,7 @@ def write_own_files(folder: Path, *, scan_is_whole: bool) -> None:
         "architecture: {width: 2, depth: 1, phases: 2}\ntrain: {steps: 2}\n"
     )
     results = experiment_folder(folder / "runs" / "cross-anatomy-bench")
-    add_cell(results, Cell("adapt", "ulda", "knee", 5), 9, "knee")
+    add_run(results, Run("adapt", "ulda", "knee", 5), 9, "knee")
     packed = Path("benchmarks", "results", "experiments", "cross-anatomy.json")
     (folder / packed).parent.mkdir(parents=True)
     shutil.copy(ROOT / packed, folder / packed)

@@ -20,13 +20,6 @@ def test_the_version_is_one() -> None:
     assert f"version: {ulda.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_first_screen_of_the_readme_has_two_commands() -> None:
-    first_block = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert first_block is not None
-    commands = [line.split("#")[0].strip() for line in first_block.group(1).splitlines()]
-    assert commands == ["make demo", "make test"]
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_documents_hold(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):

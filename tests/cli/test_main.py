@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from ulda.methods.ulda import ULDA
 
 import ulda
+from ulda.methods.ulda import ULDA
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ulda.methods.ulda import ULDA
 
 from tests.small_models import scale_sources, small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
@@ -14,6 +13,7 @@ from ulda.errors import UldaError
 from ulda.evaluation import paired_difference
 from ulda.evaluation.assessment import assess
 from ulda.evaluation.unseen import check_unseen
+from ulda.methods.ulda import ULDA
 from ulda.physics import cartesian_mask
 
 

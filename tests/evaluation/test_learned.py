@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ulda.methods.ulda import ULDA
 
 from tests.small_models import small_model
 from ulda.data import demo
 from ulda.evaluation.learned import Learned, psnr_per_phase
+from ulda.methods.ulda import ULDA
 from ulda.metrics import evaluate
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
 

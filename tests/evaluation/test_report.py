@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from ulda.methods.ulda import ULDA
 
 from tests.evaluation.report_examples import HOSTILE, SUBJECTS, embedded, example, hostile
 from tests.small_models import small_model
@@ -29,6 +28,7 @@ from ulda.evaluation.report import (
     save_comparison,
     write_report,
 )
+from ulda.methods.ulda import ULDA
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.reconstruction import reconstruct

@@ -29,8 +29,8 @@ from tests.experiments.report_examples import (
 )
 from ulda.evaluation.report import Report, write_report
 from ulda.evaluation.report.colours import error_colours
-from ulda.experiments.cells import pack, read_cells
 from ulda.experiments.reporting import read_report
+from ulda.experiments.runs import pack, read_runs
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -309,8 +309,8 @@ def test_sorting(shown: Any) -> None:
     one.page.locator("#metric").select_option(label="NMSE")
     heading("TV").locator("button").click()
     assert one.names() == [f"slice {i}" for i in (4, 3, 2, 1, 0)]
-    cells = one.page.locator("#table tbody tr:first-child td").all_text_contents()
-    assert cells == ["a2", "★ best: 0.03333", "0.10000", "0.05000"]
+    runs = one.page.locator("#table tbody tr:first-child td").all_text_contents()
+    assert runs == ["a2", "★ best: 0.03333", "0.10000", "0.05000"]
 
 
 def test_the_table_selects_slices(shown: Any) -> None:
@@ -360,8 +360,8 @@ def test_what_is_seen_stays_where_it_is(shown: Any) -> None:
 
 def test_negative_scores_have_a_minus_sign(shown: Any) -> None:
     one = shown(replace(example(), scores={name: {"psnr": -np.arange(5.0) - 1} for name in METHODS[1:]}))
-    cells = one.page.locator("#table tbody tr:nth-child(2) td").all_text_contents()
-    assert cells[1:3] == ["★ best: −2.00", "★ best: −2.00"]
+    runs = one.page.locator("#table tbody tr:nth-child(2) td").all_text_contents()
+    assert runs[1:3] == ["★ best: −2.00", "★ best: −2.00"]
     assert "PSNR −1.00 dB" in one.page.locator("#panes figure:nth-child(3) figcaption").text_content()
 
 
@@ -503,7 +503,7 @@ def test_the_traces_of_several_methods(shown: Any, tmp_path: Path) -> None:
 
 def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     folder = experiment_folder(tmp_path / "run")
-    pack(read_cells(folder / "cells"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
+    pack(read_runs(folder / "runs"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
     one = shown(read_report(tmp_path / "packed.json"), read_report(folder))
     for section in ("#viewer", "#certificate", "#kspace"):
         assert one.page.locator(section).is_hidden()

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulda.data import Domain, DomainWriter, Header, Record
-from ulda.experiments.cells import Cell, write_cell
 from ulda.experiments.examples import Examples, save_examples
+from ulda.experiments.runs import Run, write_run
 from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
 
@@ -54,9 +54,9 @@ def psnr_of(seed: int) -> list[float]:
     return found
 
 
-def add_cell(
+def add_run(
     folder: Path,
-    cell: Cell,
+    run: Run,
     seed: int,
     domain: str = "cardiac",
     *,
@@ -65,7 +65,7 @@ def add_cell(
     whole: dict[str, Any] | None = None,
     **changes: Any,
 ) -> None:
-    """Write a cell whose images are those of a seed; `whole` replaces parts of it, `changes` those of the test."""
+    """Write a run whose images are those of a seed; `whole` replaces parts of it, `changes` those of the test."""
     facts: dict[str, Any] = {
         "psnr": psnr_of(seed),
         "ssim": [0.5 + 0.01 * seed] * len(SUBJECTS),
@@ -76,7 +76,7 @@ def add_cell(
         "kspace": "simulated",
         "convention": "per slice, peak 1",
         "trained_on": "e" * 64,
-        "n": cell.size,
+        "n": run.size,
     }
     found = {
         "experiment": "one of my own",
@@ -84,14 +84,14 @@ def add_cell(
         "variant": {"label": ""},
         "recipe": {"domain": {"name": domain, "data": "", "ratio": RATIO, "mask_seed": MASK_SEED}},
         "software": {"ulda": "0.1.0"},
-        "title": TITLES.get(cell.method, cell.method),
+        "title": TITLES.get(run.method, run.method),
         "spent": {"steps": 80},
         "results": {domain: facts | changes},
     }
-    write_cell(folder / "cells", cell, found | (whole or {}))
+    write_run(folder / "runs", run, found | (whole or {}))
     if examples:
         kept = Examples(np.array(INDICES), REFERENCE, levels(seed), PHASES if traced else 0, TRACE if traced else {})
-        save_examples(folder / "examples" / f"{cell.key}.npz", domain, kept)
+        save_examples(folder / "examples" / f"{run.key}.npz", domain, kept)
 
 
 def experiment_folder(folder: Path) -> Path:
@@ -100,14 +100,14 @@ def experiment_folder(folder: Path) -> Path:
     On cardiac with 5 slices: TV, a classical method; dncn, without examples and with two draws; meta and ulda with
     traces. With 40 slices and as trained, and on knee: ulda alone.
     """
-    add_cell(folder, Cell("classical", "TV", "cardiac"), 4)
-    add_cell(folder, Cell("adapt", "dncn", "cardiac", 5, 0), 2, examples=False)
-    add_cell(folder, Cell("adapt", "dncn", "cardiac", 5, 1), 5, examples=False)
-    add_cell(folder, Cell("adapt", "meta", "cardiac", 5), 3, traced=True)
+    add_run(folder, Run("classical", "TV", "cardiac"), 4)
+    add_run(folder, Run("adapt", "dncn", "cardiac", 5, 0), 2, examples=False)
+    add_run(folder, Run("adapt", "dncn", "cardiac", 5, 1), 5, examples=False)
+    add_run(folder, Run("adapt", "meta", "cardiac", 5), 3, traced=True)
     for size in (0, 5, 40):
-        add_cell(folder, Cell("adapt", "ulda", "cardiac", size), 1 if size == 5 else 6 + size, traced=True)
-    add_cell(folder, Cell("adapt", "ulda", "knee", 0), 9, "knee")
-    add_cell(folder, Cell("train", "ulda"), 8, "brain")
+        add_run(folder, Run("adapt", "ulda", "cardiac", size), 1 if size == 5 else 6 + size, traced=True)
+    add_run(folder, Run("adapt", "ulda", "knee", 0), 9, "knee")
+    add_run(folder, Run("train", "ulda"), 8, "brain")
     return folder
 
 
@@ -124,12 +124,12 @@ def add_data(folder: Path, kspace: NDArray[np.complex64], subjects: Sequence[str
 def hostile_folder(folder: Path, hostile: str) -> Path:
     """Write results in which the domain, the subjects and the method are attacks."""
     for number, method in enumerate(("other", HOSTILE_NAME)):
-        add_cell(
-            folder, Cell("adapt", f"m{number}", "d", 5), number + 1, HOSTILE_NAME, subjects=[hostile] * len(SUBJECTS)
+        add_run(
+            folder, Run("adapt", f"m{number}", "d", 5), number + 1, HOSTILE_NAME, subjects=[hostile] * len(SUBJECTS)
         )
-        path = folder / "cells" / f"adapt-m{number}-d-5-0.json"
+        path = folder / "runs" / f"adapt-m{number}-d-5-0.json"
         found = json.loads(path.read_text())
-        found["cell"] |= {"method": method, "domain": HOSTILE_NAME}
+        found["run"] |= {"method": method, "domain": HOSTILE_NAME}
         found |= {"title": method, "experiment": hostile, "software": {hostile: hostile}}
         path.write_text(json.dumps(found))
     return folder

@@ -1,4 +1,4 @@
-"""The ablations that come with the package, and what their cells measure beside the scores."""
+"""The ablations that come with the package, and what their runs measure beside the scores."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 import torch
 import yaml
 from typer.testing import CliRunner
+from ulda.methods.universal import UniversalLDA
 
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import UldaError
 from ulda.experiments import Experiment, experiment_names, load_experiment, measures
-from ulda.experiments.cells import Cell, cells_of
 from ulda.experiments.measures import check_measurable, measure, rows_of_measures
 from ulda.experiments.running import Runner
+from ulda.experiments.runs import Run, runs_of
 from ulda.methods import DnCn, load_method, method_class
 from ulda.methods.lda import LDA
-from ulda.methods.universal import UniversalLDA
 from ulda.metrics import psnr
 from ulda.models.regularizer import stacked
 from ulda.physics import CartesianMRI, normalise_measurement
@@ -64,12 +64,12 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Runner:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "MULTIPLES", (1, 3))
         for key in ("train-ulda", "train-alone", "adapt-ulda-hip-2-0"):
-            runner.run(next(cell for cell in cells_of(runner.experiment, runner.data.scale) if cell.key == key))
+            runner.run(next(run for run in runs_of(runner.experiment, runner.data.scale) if run.key == key))
     return runner
 
 
 def result(runner: Runner, key: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runner.cells_folder / f"{key}.json").read_text())
+    found: dict[str, Any] = json.loads((runner.runs_folder / f"{key}.json").read_text())
     return found
 
 
@@ -79,7 +79,7 @@ def test_every_ablation_can_be_built(name: str) -> None:
     assert experiment.name == name
     assert set(experiment.scales) == {"bench", "paper"}
     # trainings are what costs
-    assert sum(cell.kind == "train" for cell in cells_of(experiment, experiment.scale("bench"))) <= 8
+    assert sum(run.kind == "train" for run in runs_of(experiment, experiment.scale("bench"))) <= 8
     for variant in experiment.variants:
         kind = method_class(variant.method)
         check_measurable(variant, kind)
@@ -96,7 +96,7 @@ def test_every_ablation_can_be_built(name: str) -> None:
 
 
 def test_what_the_ablations_have_in_common_is_run_once() -> None:
-    """They keep their cells in one folder, so whatever has the same name must be the same."""
+    """They keep their runs in one folder, so whatever has the same name must be the same."""
     found = [load_experiment(name) for name in ABLATIONS]
     assert {one.family for one in found} == {"ablations"}
     for one in found:
@@ -164,14 +164,14 @@ def test_components_are_added_one_by_one() -> None:
 
 
 def test_a_comparison_waits_for_both_trainings(done: Runner) -> None:
-    keys = {cell.key: cell.needs for cell in cells_of(done.experiment, done.data.scale)}
+    keys = {run.key: run.needs for run in runs_of(done.experiment, done.data.scale)}
     assert keys == {
         "train-alone": "train-ulda",
         "train-ulda": None,
         "adapt-ulda-hip-0-0": "train-ulda",
         "adapt-ulda-hip-2-0": "train-ulda",
     }
-    assert Cell("train", "a").needs is None
+    assert Run("train", "a").needs is None
 
 
 def solved(done: Runner, model: UniversalLDA, iterations: int) -> list[float]:
@@ -233,16 +233,16 @@ def test_the_features_of_two_trainings_are_compared(done: Runner) -> None:
 
 
 def test_the_table_of_what_was_measured(done: Runner, tmp_path: Path) -> None:
-    cells = {key: result(done, key) for key in ("train-ulda", "train-alone", "adapt-ulda-hip-2-0")}
-    beyond = cells["train-ulda"]["extra"]["knee"]["beyond"]
+    runs = {key: result(done, key) for key in ("train-ulda", "train-alone", "adapt-ulda-hip-2-0")}
+    beyond = runs["train-ulda"]["extra"]["knee"]["beyond"]
     beyond |= {"30T": {"psnr": None, "ssim": None}}
-    header, alone, ours, adapted = rows_of_measures(done.experiment, cells)
+    header, alone, ours, adapted = rows_of_measures(done.experiment, runs)
     # 2 T and 8 T were not measured here
     assert header[3:] == ["1T", "30T", "descending", "accepted", "NCC", "CKA"]
     assert alone[:3] == ["alone", "knee", "source"]
-    assert alone[-1] == f"{cells['train-alone']['extra']['knee']['similarity']['cka']:.3f}"
+    assert alone[-1] == f"{runs['train-alone']['extra']['knee']['similarity']['cka']:.3f}"
     assert ours[3] == f"{beyond['1T']['psnr']:.2f} / {beyond['1T']['ssim']:.3f}"
-    descending = cells["train-ulda"]["extra"]["knee"]["descent"]["descending"]
+    descending = runs["train-ulda"]["extra"]["knee"]["descent"]["descending"]
     assert ours[4:7] == ["not finite", f"{100 * descending:.1f} %", "100.0 %"]
     assert adapted[:3] == ["ulda", "hip", "2, draw 1"]
     file = tmp_path / "tiny.yaml"
@@ -263,8 +263,8 @@ def test_a_family_shares_its_folder_but_not_its_tables(done: Runner, tmp_path: P
     one = TINY | {"name": "one", "family": "all", "variants": TINY["variants"][1:]}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(one))
     packed = CliRunner().invoke(app, ["experiment", "pack", "one.yaml", "--out", "one.json"])
-    assert packed.output.startswith("2 cells")
-    assert json.loads((tmp_path / "one.json").read_text())["cells"].keys() == {"train-ulda", "adapt-ulda-hip-2-0"}
+    assert packed.output.startswith("2 runs")
+    assert json.loads((tmp_path / "one.json").read_text())["runs"].keys() == {"train-ulda", "adapt-ulda-hip-2-0"}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_network_without_phases_is_refused_before_it_is_trained(tmp_path: Path
     variants = [{"method": "dncn", "measure": ["descent"]}, TINY["variants"][1]]
     runner = Runner(Experiment.model_validate(TINY | {"variants": variants}), "bench", tmp_path, data)
     with pytest.raises(UldaError, match="dncn has no phases to measure"):
-        runner.run(Cell("train", "dncn"))
+        runner.run(Run("train", "dncn"))
     assert not (tmp_path / "models").exists()
     model = DnCn(2, 2, 1, sources=["knee"])
     entry = runner.experiment.sources[0]

@@ -1,4 +1,4 @@
-"""Cells may be run on another device; without one, what would break there is checked as far as a CPU can."""
+"""Runs may be run on another device; without one, what would break there is checked as far as a CPU can."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
-from ulda.experiments.cells import cells_of
 from ulda.experiments.running import Runner
+from ulda.experiments.runs import runs_of
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
 from ulda.training.loop import Task
 
@@ -59,8 +59,8 @@ def test_a_gpu_finds_what_the_cpu_finds(tmp_path: Path) -> None:
     found = {}
     for device in ("cpu", "cuda"):
         runner = Runner(experiment, "bench", tmp_path / device, tmp_path, device)
-        wanted = [cell for cell in cells_of(runner.experiment, runner.data.scale) if cell.draw == 0]
-        found[device] = {cell.key: runner.run(cell) for cell in wanted}
+        wanted = [run for run in runs_of(runner.experiment, runner.data.scale) if run.draw == 0]
+        found[device] = {run.key: runner.run(run) for run in wanted}
     for key, result in found["cpu"].items():
         other = found["cuda"][key]
         assert other["device"] == "cuda"

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from ulda.cli import app
 from ulda.experiments import Experiment
-from ulda.experiments.cells import Cell, write_cell
 from ulda.experiments.efficiency import parameters_of_domain, rows_of_efficiency
+from ulda.experiments.runs import Run, write_run
 
 VALUES: dict[str, Any] = {
     "name": "costs",
@@ -22,30 +22,30 @@ VALUES: dict[str, Any] = {
 }
 
 
-def cell(seconds: float, memory: int | None, *per_slice: float, **facts: Any) -> dict[str, Any]:
+def run(seconds: float, memory: int | None, *per_slice: float, **facts: Any) -> dict[str, Any]:
     results = {f"d{i}": {"seconds_per_slice": value} for i, value in enumerate(per_slice)}
     return {"spent": {"seconds": seconds}, "peak_memory_mb": memory, "results": results} | facts
 
 
-FOUND: dict[Cell, dict[str, Any]] = {
-    Cell("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
-    Cell("train", "ulda"): cell(100.04, 500, 0.1, 0.3, n_parameters=18870, n_adapted=4668),
-    Cell("adapt", "ulda", "hip"): {
+FOUND: dict[Run, dict[str, Any]] = {
+    Run("classical", "zero-filling", "hip"): {"peak_memory_mb": 90, "results": {"hip": {"seconds_per_slice": 0.5}}},
+    Run("train", "ulda"): run(100.04, 500, 0.1, 0.3, n_parameters=18870, n_adapted=4668),
+    Run("adapt", "ulda", "hip"): {
         "peak_memory_mb": None,
         "n_adapted": 4668,
         "results": {"hip": {"seconds_per_slice": 0.2}},
     },
-    Cell("adapt", "ulda", "hip", 2): cell(10.0, 300, 0.2, n_parameters=28236, n_adapted=9366),
-    Cell("adapt", "ulda", "elbow", 2, 1): cell(13.0, 700, 0.2, n_parameters=28236),
+    Run("adapt", "ulda", "hip", 2): run(10.0, 300, 0.2, n_parameters=28236, n_adapted=9366),
+    Run("adapt", "ulda", "elbow", 2, 1): run(13.0, 700, 0.2, n_parameters=28236),
 }
 
 
-def cells() -> dict[str, dict[str, Any]]:
-    return {one.key: found | {"cell": vars(one)} for one, found in FOUND.items()}
+def runs() -> dict[str, dict[str, Any]]:
+    return {one.key: found | {"run": vars(one)} for one, found in FOUND.items()}
 
 
-def test_the_costs_are_read_from_the_cells() -> None:
-    rows = rows_of_efficiency(Experiment.model_validate(VALUES), cells(), (2, 9))
+def test_the_costs_are_read_from_the_runs() -> None:
+    rows = rows_of_efficiency(Experiment.model_validate(VALUES), runs(), (2, 9))
     assert rows == [
         [
             "method",
@@ -78,8 +78,8 @@ def test_parameters_of_other_domains_do_not_count(method: str, trained: int, ada
     """The counts are those of cross-anatomy: two sources, and the target."""
     values = VALUES | {"sources": [{"name": "knee"}, {"name": "brain"}], "variants": [{"method": method}]}
     experiment = Experiment.model_validate(values | {"reference": method})
-    before, after = Cell("train", method), Cell("adapt", method, "hip", 2)
-    found = {cell.key: {"cell": vars(cell), "n_parameters": n} for cell, n in ((before, trained), (after, adapted))}
+    before, after = Run("train", method), Run("adapt", method, "hip", 2)
+    found = {run.key: {"run": vars(run), "n_parameters": n} for run, n in ((before, trained), (after, adapted))}
     assert parameters_of_domain(experiment, found, found[after.key]) == one
     of_a_source = {"ulda": 14112 + 6183}.get(method, one)
     assert parameters_of_domain(experiment, found, found[before.key]) == of_a_source
@@ -91,7 +91,7 @@ def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "costs.yaml"
     file.write_text(yaml.safe_dump(VALUES))
     for one, found in FOUND.items():
-        write_cell(tmp_path / "run" / "cells", one, found)
+        write_run(tmp_path / "run" / "runs", one, found)
     arguments = ["experiment", "efficiency", str(file), "--folder", str(tmp_path / "run")]
     assert CliRunner().invoke(app, arguments).output.splitlines()[3].startswith("| U-LDA | 23478 | 9366 | 100.0 |")
     assert "U-LDA,23478,9366" in CliRunner().invoke(app, [*arguments, "--format", "csv"]).output

@@ -25,41 +25,41 @@ from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError
 from ulda.experiments import experiment_names, load_experiment
-from ulda.experiments.cells import Cell, cost_of, pack, read_cells, write_cell
 from ulda.experiments.examples import Examples, example_indices, load_examples, save_examples, trace_arrays
 from ulda.experiments.figures import KINDS, Results, draw_figures
 from ulda.experiments.figures.reconstructions import View, inset_corner, zoom_window
 from ulda.experiments.figures.results import NothingToDrawError
 from ulda.experiments.figures.style import COLOURS, GREYS, lightness, log_axis, looks_of, new_figure, styled
 from ulda.experiments.running import Runner
+from ulda.experiments.runs import Run, cost_of, pack, read_runs, write_run
 from ulda.methods import load_method
 from ulda.solvers import Options, Trace
 from ulda.solvers.objective import Evaluation
 from ulda.solvers.trace import LINE_SEARCH
 from ulda.training.history import Progress, write_log
 
-CELLS = [
-    Cell("classical", "zero-filling", "hip"),
-    *(Cell("train", method) for method in ("ulda", "dncn")),
-    *(Cell("adapt", method, "hip", 2, draw) for method in ("ulda", "dncn") for draw in (0, 1)),
+RUNS = [
+    Run("classical", "zero-filling", "hip"),
+    *(Run("train", method) for method in ("ulda", "dncn")),
+    *(Run("adapt", method, "hip", 2, draw) for method in ("ulda", "dncn") for draw in (0, 1)),
 ]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Return an experiment some of whose cells have been run."""
+    """Return an experiment some of whose runs have been run."""
     data = tmp_path_factory.mktemp("data")
     write_domain(data / "knee.npz", every=6)
     write_domain(data / "hip.npz", size=48, every=4)
     one = runner(tmp_path_factory.mktemp("run"), data)
-    for cell in CELLS:
-        one.run(cell)
+    for run in RUNS:
+        one.run(run)
     return one
 
 
 def results_of(one: Runner, **changes: Any) -> Results:
     experiment = one.experiment.model_copy(update=changes)
-    return Results(experiment, one.data.scale.sizes, one.folder, read_cells(one.cells_folder))
+    return Results(experiment, one.data.scale.sizes, one.folder, read_runs(one.runs_folder))
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_bars_and_their_intervals(made_up: Runner) -> None:
     subjects = [f"s{i // 3}" for i in range(12)]
     generator = np.random.default_rng(0)
     values = {key: generator.normal(30, 2, 12) for key in ("zero", "first", "second")}
-    for cell, key in (
-        (Cell("classical", "zero-filling", "hip"), "zero"),
-        (Cell("adapt", "ulda", "hip", 2, 0), "first"),
-        (Cell("adapt", "ulda", "hip", 2, 1), "second"),
+    for run, key in (
+        (Run("classical", "zero-filling", "hip"), "zero"),
+        (Run("adapt", "ulda", "hip", 2, 0), "first"),
+        (Run("adapt", "ulda", "hip", 2, 1), "second"),
     ):
-        write_cell(made_up.cells_folder, cell, {"results": {"hip": scores(values[key].tolist(), subjects)}})
+        write_run(made_up.runs_folder, run, {"results": {"hip": scores(values[key].tolist(), subjects)}})
     top, bottom, lowest = drawn(results_of(made_up), "bars", "bars-hip")
     mean = (values["first"] + values["second"]) / 2
     # an outline lies on each bar
@@ -147,7 +147,7 @@ def test_differences_are_paired(made_up: Runner) -> None:
     theirs = {"dncn": ours - 0.2 + generator.normal(0, 0.1, 12), "unet": ours - 5.25, "lda": ours + 1.5}
     for name, values in ({"ulda": ours} | theirs).items():
         found = {"results": {"hip": scores(values.tolist(), subjects)}}
-        write_cell(made_up.cells_folder, Cell("adapt", name, "hip", 2, 0), found)
+        write_run(made_up.runs_folder, Run("adapt", name, "hip", 2, 0), found)
     variants = [{"method": name} for name in ("ulda", "dncn", "unet", "lda", "meta")]
     results = results_of(runner(made_up.folder, made_up.folder, variants=variants))
     _, _, lowest = drawn(results, "bars", "bars-hip")
@@ -167,7 +167,7 @@ def test_differences_are_paired(made_up: Runner) -> None:
 
 def test_subjects_are_called_what_they_are(made_up: Runner) -> None:
     found = {"results": {"hip": scores([30.0, 31.0], ["a", "b"])}}
-    write_cell(made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, 0), found)
+    write_run(made_up.runs_folder, Run("adapt", "ulda", "hip", 2, 0), found)
     targets = [{"name": "hip", "ratio": 0.3, "subjects_are": "slice positions of one volunteer"}]
     ax, *_ = drawn(results_of(runner(made_up.folder, made_up.folder, targets=targets)), "bars", "bars-hip")
     assert "2 test slices of 2 slice positions of one volunteer, 1 draw" in title_of(ax)
@@ -178,7 +178,7 @@ def test_subjects_are_called_what_they_are(made_up: Runner) -> None:
 def test_places_of_bars_and_how_many_slices_there_were(made_up: Runner) -> None:
     for method, size, learned in (("ulda", 2, 2), ("dncn", 2, 2), ("dncn", 100, 7)):
         found = {"results": {"hip": scores([30.0, 31.0], ["a", "b"]) | {"n": learned}}}
-        write_cell(made_up.cells_folder, Cell("adapt", method, "hip", size, 0), found)
+        write_run(made_up.runs_folder, Run("adapt", method, "hip", size, 0), found)
     _, bottom, lowest = drawn(results_of(made_up), "bars", "bars-hip")
     assert [tick.get_text() for tick in lowest.get_xticklabels()] == ["2 slices", "all 7 slices"]
     places = [patch.get_x() + patch.get_width() / 2 for patch in cast(Any, bottom.patches) if patch.get_fill()]
@@ -216,7 +216,7 @@ def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
             assert shown.get_clim() == pytest.approx((0, np.percentile(reference, 99)))
             np.testing.assert_array_equal(np.asarray(error.get_array()), np.abs(image - reference))
             assert error.get_clim() == pytest.approx((0, end))
-    psnr = results.cells["adapt-dncn-hip-2-0"]["results"]["hip"]["psnr"][examples["dncn"].indices[0]]
+    psnr = results.runs["adapt-dncn-hip-2-0"]["results"]["hip"]["psnr"][examples["dncn"].indices[0]]
     assert rows[3][0].get_xlabel() == f"{psnr:.2f} dB"
     assert [row[0].get_ylabel() for row in rows] == ["reference", "zero-filling", "U-LDA", "DnCn"]
 
@@ -228,7 +228,7 @@ def test_methods_without_pictures_are_named(done: Runner, tmp_path: Path) -> Non
     # of other slices than U-LDA's
     moved = Examples(other.indices + 1, other.reference, other.images)
     save_examples(tmp_path / "examples" / "adapt-dncn-hip-2-0.npz", "hip", moved)
-    results = Results(done.experiment, done.data.scale.sizes, tmp_path, read_cells(done.cells_folder))
+    results = Results(done.experiment, done.data.scale.sizes, tmp_path, read_runs(done.runs_folder))
     axes = drawn(results, "reconstructions", "reconstructions-hip-2")
     assert title_of(axes[0]).endswith("No examples of zero-filling, DnCn")
 
@@ -236,7 +236,7 @@ def test_methods_without_pictures_are_named(done: Runner, tmp_path: Path) -> Non
 def test_the_examples_are_the_reconstructions(done: Runner) -> None:
     """Their PSNR is that in the result, but for the half precision."""
     found = load_examples(done.examples_folder / "train-ulda.npz")["knee"]
-    listed = read_cells(done.cells_folder)["train-ulda"]["results"]["knee"]["psnr"]
+    listed = read_runs(done.runs_folder)["train-ulda"]["results"]["knee"]["psnr"]
     error = ((found.images - found.reference) ** 2).mean((1, 2))
     peak = found.reference.max((1, 2))
     expected = [listed[i] for i in found.indices]
@@ -250,7 +250,7 @@ def test_the_examples_are_the_reconstructions(done: Runner) -> None:
 
 
 def test_examples_of_several_domains_share_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "examples" / "cell.npz"
+    path = tmp_path / "examples" / "run.npz"
     image = np.linspace(0, 1, 16, dtype=np.float32).reshape(1, 4, 4)
     for domain, factor in (("knee", 1.0), ("hip", 0.5), ("knee", 0.25)):
         save_examples(path, domain, Examples(np.array([3]), image, factor * image))
@@ -258,7 +258,7 @@ def test_examples_of_several_domains_share_a_file(tmp_path: Path) -> None:
     assert sorted(found) == ["hip", "knee"]
     np.testing.assert_allclose(found["knee"].images, image / 4, atol=1e-3)
     path.write_bytes(b"nothing")
-    with pytest.raises(UldaError, match=r"cell\.npz does not hold the examples of a cell"):
+    with pytest.raises(UldaError, match=r"run\.npz does not hold the examples of a run"):
         load_examples(path)
     assert load_examples(tmp_path / "absent.npz") == {}
 
@@ -302,7 +302,7 @@ def test_examples_are_of_distinct_subjects() -> None:
 
 def test_learning_curves(made_up: Runner) -> None:
     facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
-    write_cell(made_up.cells_folder, Cell("adapt", "dncn", "hip", 2, 0), facts)
+    write_run(made_up.runs_folder, Run("adapt", "dncn", "hip", 2, 0), facts)
     for place, domain in (("training", "knee"), ("adapted/adapt-dncn-hip-2-0", "hip")):
         folder = made_up.folder / "models" / "dncn" / place
         folder.mkdir(parents=True)
@@ -319,9 +319,9 @@ def test_learning_curves(made_up: Runner) -> None:
 def test_draws_are_a_mean_and_a_band(made_up: Runner) -> None:
     facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
     for draw, slope in enumerate((1.0, 2.0, 6.0)):
-        cell = Cell("adapt", "ulda", "hip", 2, draw)
-        write_cell(made_up.cells_folder, cell, facts)
-        folder = made_up.folder / "models" / "ulda" / "adapted" / cell.key
+        run = Run("adapt", "ulda", "hip", 2, draw)
+        write_run(made_up.runs_folder, run, facts)
+        folder = made_up.folder / "models" / "ulda" / "adapted" / run.key
         folder.mkdir(parents=True)
         rows = [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + slope * s}}) for s in (0, 2, 4)]
         write_log(folder / "log.csv", rows)
@@ -337,9 +337,9 @@ def test_draws_are_a_mean_and_a_band(made_up: Runner) -> None:
 def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
     facts = {"results": {"hip": scores([30.0], ["a"])}, "scale": {"validation_slices": 8}}
     for method, size in (("dncn", 2), ("ulda", 2), ("ulda", 100)):
-        cell = Cell("adapt", method, "hip", size, 0)
-        write_cell(made_up.cells_folder, cell, facts)
-        folder = made_up.folder / "models" / method / "adapted" / cell.key
+        run = Run("adapt", method, "hip", size, 0)
+        write_run(made_up.runs_folder, run, facts)
+        folder = made_up.folder / "models" / method / "adapted" / run.key
         folder.mkdir(parents=True)
         write_log(folder / "log.csv", [Progress(s, 4, 0.1, 0.1, {"hip": {"psnr": 20.0 + s}}) for s in (0, 4)])
     axes = drawn(results_of(made_up), "learning", "learning-adaptation")
@@ -350,7 +350,7 @@ def test_a_panel_names_whose_log_it_lacks(made_up: Runner) -> None:
 def test_the_objective_along_the_iterations(results: Results, done: Runner) -> None:
     left, right = drawn(results, "convergence", "convergence-hip")
     found = load_examples(done.examples_folder / "adapt-ulda-hip-2-0.npz")["hip"]
-    subjects = results.cells["adapt-ulda-hip-2-0"]["results"]["hip"]["subjects"]
+    subjects = results.runs["adapt-ulda-hip-2-0"]["results"]["hip"]["subjects"]
     for number, index in enumerate(found.indices):
         label = f"slice {index} of {subjects[index]}"
         n_pixels = 32 * 32
@@ -364,8 +364,8 @@ def test_the_objective_along_the_iterations(results: Results, done: Runner) -> N
 def test_steps_of_the_line_search_are_marked(made_up: Runner) -> None:
     path = made_up.examples_folder / "adapt-ulda-hip-2-0.npz"
     subjects = ["a", "b"]
-    write_cell(
-        made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, 0), {"results": {"hip": scores([30.0, 31.0], subjects)}}
+    write_run(
+        made_up.runs_folder, Run("adapt", "ulda", "hip", 2, 0), {"results": {"hip": scores([30.0, 31.0], subjects)}}
     )
     trace = {
         "phi": np.array([[13.9, 12.2], [11.1, 10.0], [9.6, 9.4], [9.5, np.nan]]),
@@ -398,7 +398,7 @@ def test_beyond_T(made_up: Runner) -> None:
     for draw, psnr in enumerate((30.0, 32.0)):
         beyond = {f"{n}T": {"psnr": psnr - n, "ssim": 0.9} for n in (1, 8)} | {"30T": {"psnr": None, "ssim": None}}
         facts = {"results": {"hip": scores([30.0, 31.0], ["a", "b"])}, "extra": {"hip": {"beyond": beyond}}}
-        write_cell(made_up.cells_folder, Cell("adapt", "ulda", "hip", 2, draw), facts)
+        write_run(made_up.runs_folder, Run("adapt", "ulda", "hip", 2, draw), facts)
     (ax,) = drawn(results_of(made_up), "beyond", "beyond")
     xs, ys = line_of(ax, "U-LDA: 30.00 dB at T")
     assert xs == [1, 8, 30]
@@ -409,13 +409,13 @@ def test_beyond_T(made_up: Runner) -> None:
 
 def test_quality_against_its_cost(results: Results) -> None:
     parameters, minutes, milliseconds = drawn(results, "efficiency", "efficiency-hip")
-    training = results.cells["train-dncn"]
-    adaptations = [results.cells[f"adapt-dncn-hip-2-{draw}"] for draw in (0, 1)]
-    psnr = float(np.mean([cell["results"]["hip"]["psnr"] for cell in adaptations]))
+    training = results.runs["train-dncn"]
+    adaptations = [results.runs[f"adapt-dncn-hip-2-{draw}"] for draw in (0, 1)]
+    psnr = float(np.mean([run["results"]["hip"]["psnr"] for run in adaptations]))
     assert np.ravel(line_of(parameters, "DnCn")).tolist() == pytest.approx([training["n_parameters"], psnr])
-    seconds = cost_of(training) + sum(cost_of(cell) for cell in adaptations) / 2
+    seconds = cost_of(training) + sum(cost_of(run) for run in adaptations) / 2
     assert np.ravel(line_of(minutes, "DnCn")).tolist() == pytest.approx([seconds / 60, psnr])
-    per_slice = sum(cell["results"]["hip"]["seconds_per_slice"] for cell in adaptations) / 2
+    per_slice = sum(run["results"]["hip"]["seconds_per_slice"] for run in adaptations) / 2
     assert np.ravel(line_of(milliseconds, "DnCn")).tolist() == pytest.approx([1000 * per_slice, psnr])
 
 
@@ -424,7 +424,7 @@ def test_parameters_are_those_that_reconstruct_the_target(results: Results, done
     model = load_method(done.folder / "models" / "ulda")
     ax, *_ = drawn(results, "efficiency", "efficiency-hip")
     source = sum(p.numel() for name, p in model.named_parameters() if "knee" in name)
-    whole = results.cells["adapt-ulda-hip-2-0"]["n_parameters"]
+    whole = results.runs["adapt-ulda-hip-2-0"]["n_parameters"]
     assert line_of(ax, "U-LDA")[0] == [whole - source]
 
 
@@ -445,9 +445,7 @@ def test_similarity_by_phases(made_up: Runner) -> None:
     ]
     for name, value in (("alone-3", 0.4), ("alone-7", 0.6), ("wide", 0.9)):
         extra = {"knee": {"similarity": {"ncc": value, "cka": value / 2}}}
-        write_cell(
-            made_up.cells_folder, Cell("train", name), {"results": {"knee": scores([30.0], ["a"])}, "extra": extra}
-        )
+        write_run(made_up.runs_folder, Run("train", name), {"results": {"knee": scores([30.0], ["a"])}, "extra": extra})
     one = runner(made_up.folder, made_up.folder, variants=variants)
     ncc, cka = drawn(results_of(one), "similarity", "similarity")
     label = "knee: 1 slice of 1 subject"
@@ -460,14 +458,14 @@ def test_similarity_by_phases(made_up: Runner) -> None:
 def test_similarity_of_the_ablation(tmp_path: Path) -> None:
     experiment = load_experiment("ablation-phases")
     values = {1: 0.62, 2: 0.71, 3: 0.735, 4: 0.74}
-    of_a_cell = {source: scores([30.0] * 4, ["a", "a", "b", "b"]) for source in ("brain", "prostate")}
+    of_a_run = {source: scores([30.0] * 4, ["a", "a", "b", "b"]) for source in ("brain", "prostate")}
     for n, value in values.items():
         similarity = {"ncc": value, "cka": value - 0.1}
-        extra = {source: {"similarity": similarity} for source in of_a_cell}
-        write_cell(tmp_path / "cells", Cell("train", f"alone-T{n}"), {"results": of_a_cell, "extra": extra})
-    results = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_cells(tmp_path / "cells"))
+        extra = {source: {"similarity": similarity} for source in of_a_run}
+        write_run(tmp_path / "runs", Run("train", f"alone-T{n}"), {"results": of_a_run, "extra": extra})
+    results = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_runs(tmp_path / "runs"))
     ncc, _ = drawn(results, "similarity", "similarity")
-    for source in of_a_cell:
+    for source in of_a_run:
         assert line_of(ncc, f"{source}: 4 slices of 2 subjects") == (list(values), list(values.values()))
     assert [tick.get_text() for tick in ncc.get_xticklabels()] == ["1", "2", "3", "4"]
 
@@ -486,7 +484,7 @@ def test_the_command(done: Runner, tmp_path: Path) -> None:
     for out in ("first", "second"):
         told = CliRunner().invoke(app, [*command, "--out", str(tmp_path / out), *only])
         assert told.exit_code == 0, told.output
-    assert "no figure of the kind beyond: no cell has measured the quality beyond T iterations" in told.output
+    assert "no figure of the kind beyond: no run has measured the quality beyond T iterations" in told.output
     for name in ("bars-hip.svg", "bars-hip.pdf"):
         first, second = ((tmp_path / out / name).read_bytes() for out in ("first", "second"))
         assert first == second
@@ -622,11 +620,11 @@ def test_a_stale_figure_is_found(made_up: Runner, tmp_path: Path) -> None:
     experiment = load_experiment("ablation-ssim")
     target = experiment.targets[0].name
     results = {target: scores([30.0, 31.0], ["a", "b"])}
-    write_cell(made_up.cells_folder, Cell("adapt", "ulda", target, 0, 0), {"results": results})
+    write_run(made_up.runs_folder, Run("adapt", "ulda", target, 0, 0), {"results": results})
     figures, packed = tmp_path / "figures", tmp_path / "packed.json"
-    pack(read_cells(made_up.cells_folder), packed, experiment=experiment.name, scale="bench")
+    pack(read_runs(made_up.runs_folder), packed, experiment=experiment.name, scale="bench")
     figures.mkdir()
-    drawing = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_cells(packed))
+    drawing = Results(experiment, experiment.scale("bench").sizes, tmp_path, read_runs(packed))
     (file,) = draw_figures(drawing, tmp_path / "drawn", ["bars"]).files
     committed = figures / f"ablation-ssim-{file.name}"
     shutil.copy(file, committed)

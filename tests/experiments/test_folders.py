@@ -12,9 +12,9 @@ from PIL import Image
 from tests.experiments.test_experiments import TINY
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
-from ulda.experiments.cells import cells_of
 from ulda.experiments.dry_run import dry_run
 from ulda.experiments.running import Runner
+from ulda.experiments.runs import runs_of
 
 SCALE: dict[str, Any] = TINY["scales"]["bench"] | {"adapt_steps": {2: 3}, "draws": 1, "test_slices": 2}
 CLASSICAL: dict[str, Any] = TINY | {"variants": TINY["variants"][:1], "reference": "zero-filling", "paper": {}}
@@ -55,8 +55,8 @@ def test_pictures_that_are_subjects_are_split_by_the_experiment(tmp_path: Path) 
     assert again.data.domain(one.experiment.domain("knee")).fingerprint() == knee.fingerprint()
     # as many are reported on as the scale says
     assert len(one.data.test(one.experiment.domain("hip"))) == 2
-    for cell in cells_of(one.experiment, one.data.scale):
-        result = one.run(cell)["results"][cell.domain]
+    for run in runs_of(one.experiment, one.data.scale):
+        result = one.run(run)["results"][run.domain]
         assert len(result["psnr"]) == len(set(result["subjects"])) == 2
 
 

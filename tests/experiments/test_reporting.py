@@ -18,8 +18,8 @@ from tests.experiments.report_examples import (
     SIDE,
     SUBJECTS,
     TRACE,
-    add_cell,
     add_data,
+    add_run,
     experiment_folder,
     hostile_folder,
     levels,
@@ -28,9 +28,9 @@ from tests.experiments.report_examples import (
 from ulda.errors import UldaError
 from ulda.evaluation.paired import paired_difference
 from ulda.evaluation.report import Report, load_comparison, render, save_comparison
-from ulda.experiments.cells import Cell, pack, read_cells
 from ulda.experiments.examples import Examples, save_examples
 from ulda.experiments.reporting import read_report
+from ulda.experiments.runs import Run, pack, read_runs
 from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
 from ulda.training.slices import choose_slices
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("packed") / "results.json"
-    pack(read_cells(folder / "cells"), path, experiment="one of my own", scale="bench")
+    pack(read_runs(folder / "runs"), path, experiment="one of my own", scale="bench")
     return path
 
 
@@ -127,7 +127,7 @@ def test_what_is_chosen(domain: str, slices: int | None, title: str, methods: tu
 def test_the_default_is_the_fewest_slices_that_most_methods_have(tmp_path: Path) -> None:
     for method, sizes in {"ulda": (5, 40), "meta": (40, 100), "dncn": (40, 100), "unet": (100,)}.items():
         for size in sizes:
-            add_cell(tmp_path, Cell("adapt", method, "cardiac", size), size, examples=False)
+            add_run(tmp_path, Run("adapt", method, "cardiac", size), size, examples=False)
     report = read_report(tmp_path)
     # three of the four have 40, three have 100
     assert "adapted with 40 slices" in report.title
@@ -142,14 +142,14 @@ def test_the_definition_gives_the_order_and_the_mask(tmp_path: Path) -> None:
         for method in ("meta", "dncn", "ulda"):
             whole: dict[str, Any] = {"experiment": "cross-anatomy", "recipe": {}}
             sampled = fingerprint([("mask", mask.lines)])
-            add_cell(tmp_path, Cell("adapt", method, domain, 5), 1, domain, whole=whole, mask=sampled)
+            add_run(tmp_path, Run("adapt", method, domain, 5), 1, domain, whole=whole, mask=sampled)
     for chosen in (None, "knee"):
         report = read_report(tmp_path, domain=chosen)
         assert report.methods == ("U-LDA", "DnCn", "Meta")
         assert report.slices[0].mask == mask
     assert read_report(tmp_path).title.startswith("cross-anatomy: cardiac")
-    # a mask that is not the one of the cells is not shown
-    add_cell(tmp_path, Cell("adapt", "ulda", "cardiac", 40), 1, mask="f" * 64)
+    # a mask that is not the one of the runs is not shown
+    add_run(tmp_path, Run("adapt", "ulda", "cardiac", 40), 1, mask="f" * 64)
     report = read_report(tmp_path, slices=40)
     assert report.slices[0].mask is None
     assert report.provenance["data"]["mask"] == "not on record"
@@ -159,16 +159,16 @@ def test_a_scale_has_its_own_domains(tmp_path: Path) -> None:
     """On the scale of the paper the targets of this experiment are cardiac and prostate, and knee is a source."""
     whole: dict[str, Any] = {"experiment": "cross-anatomy", "scale": {"name": "paper", "side": SIDE}}
     for domain in ("prostate", "knee"):
-        add_cell(tmp_path, Cell("classical", "TV", domain), 1, domain, whole=whole)
+        add_run(tmp_path, Run("classical", "TV", domain), 1, domain, whole=whole)
     assert read_report(tmp_path).title == "cross-anatomy: prostate"
     with pytest.raises(UldaError, match="it has them on: prostate, knee"):
         read_report(tmp_path, domain="cardiac")
 
 
 def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path) -> None:
-    cell = Cell("adapt", "ulda", "knee", 100)
-    add_cell(tmp_path, cell, 1, "knee", whole={"experiment": "cross-anatomy"}, n=65)
-    add_cell(tmp_path, Cell("classical", "TV", "knee"), 2, "knee", whole={"experiment": "cross-anatomy"})
+    run = Run("adapt", "ulda", "knee", 100)
+    add_run(tmp_path, run, 1, "knee", whole={"experiment": "cross-anatomy"}, n=65)
+    add_run(tmp_path, Run("classical", "TV", "knee"), 2, "knee", whole={"experiment": "cross-anatomy"})
     report = read_report(tmp_path)
     assert report.title == "cross-anatomy: knee, adapted with all 65 slices"
     assert report.description.startswith("6 test slices of 3 slice positions of one volunteer, ")
@@ -179,11 +179,11 @@ def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path)
 
 
 def test_steps_that_are_on_record(tmp_path: Path) -> None:
-    cell = Cell("adapt", "ulda", "cardiac", 5)
-    add_cell(tmp_path, cell, 1)
+    run = Run("adapt", "ulda", "cardiac", 5)
+    add_run(tmp_path, run, 1)
     branch = np.array([[np.nan] * 3, [0, 1, 2], [1, 1, 0], [0, np.nan, 7]])
     kept = Examples(np.array(INDICES), REFERENCE, levels(1), PHASES, {**TRACE, "branch": branch})
-    save_examples(tmp_path / "examples" / f"{cell.key}.npz", "cardiac", kept)
+    save_examples(tmp_path / "examples" / f"{run.key}.npz", "cardiac", kept)
     traces = read_report(tmp_path).traces["U-LDA"]
     assert [[step.branch for step in steps] for steps in traces] == [["u", "v", "u"], ["v", "v"], ["stalled", "u", ""]]
 
@@ -197,7 +197,7 @@ def test_measured_kspace_comes_from_the_data_beside_the_results(tmp_path: Path) 
     assert [data.subjects[i] for i in taken] == [*SUBJECTS]
     scale = {"name": "bench", "side": SIDE, "test_slices": 6}
     facts: dict[str, Any] = {"data": data.take(taken).fingerprint(), "kspace": "measured"}
-    add_cell(tmp_path, Cell("adapt", "ulda", "cardiac", 5), 1, whole={"scale": scale}, **facts)
+    add_run(tmp_path, Run("adapt", "ulda", "cardiac", 5), 1, whole={"scale": scale}, **facts)
     report = read_report(tmp_path)
     assert report.kspace is not None
     np.testing.assert_allclose(report.kspace, np.abs(kspace[[taken[i] for i in INDICES]]), rtol=1e-6)
@@ -207,7 +207,7 @@ def test_measured_kspace_comes_from_the_data_beside_the_results(tmp_path: Path) 
     assert again.kspace is not None
     assert np.array_equal(again.kspace, report.kspace)
     # other data of that name is not that of the results
-    add_cell(tmp_path, Cell("adapt", "ulda", "cardiac", 5), 1)
+    add_run(tmp_path, Run("adapt", "ulda", "cardiac", 5), 1)
     (tmp_path / "comparison.h5").unlink()
     report = read_report(tmp_path)
     assert (report.kspace, report.phase_axis) == (None, -2)
@@ -225,13 +225,13 @@ def test_the_report_of_an_experiment_survives_its_file(folder: Path, tmp_path: P
 
 
 def test_what_does_not_fit_is_left_out_and_named(tmp_path: Path) -> None:
-    add_cell(tmp_path, Cell("adapt", "ulda", "cardiac", 5, 1), 1)
-    add_cell(tmp_path, Cell("adapt", "meta", "cardiac", 5, 1), 3)
-    add_cell(tmp_path, Cell("adapt", "meta", "cardiac", 5, 0), 2)
-    add_cell(tmp_path, Cell("adapt", "dncn", "cardiac", 5, 1), 4, mask="f" * 64)
-    add_cell(tmp_path, Cell("adapt", "unet", "cardiac", 5, 2), 4)
+    add_run(tmp_path, Run("adapt", "ulda", "cardiac", 5, 1), 1)
+    add_run(tmp_path, Run("adapt", "meta", "cardiac", 5, 1), 3)
+    add_run(tmp_path, Run("adapt", "meta", "cardiac", 5, 0), 2)
+    add_run(tmp_path, Run("adapt", "dncn", "cardiac", 5, 1), 4, mask="f" * 64)
+    add_run(tmp_path, Run("adapt", "unet", "cardiac", 5, 2), 4)
     # examples of another run: the scores are not theirs
-    add_cell(tmp_path, Cell("adapt", "lda", "cardiac", 5, 1), 5, psnr=[20.0] * 6)
+    add_run(tmp_path, Run("adapt", "lda", "cardiac", 5, 1), 5, psnr=[20.0] * 6)
     report = read_report(tmp_path)
     assert report.methods == ("lda", "Meta", "U-LDA")
     assert list(report.images) == ["Meta", "U-LDA"]
@@ -265,7 +265,7 @@ def test_provenance(folder: Path) -> None:
         "results": folder.name, "experiment": "one of my own", "scale": "bench", "domain": "cardiac",
         "target slices": "5", "command": "ulda experiment run FILE --scale bench",
     }  # fmt: skip
-    assert found["cells"]["U-LDA"] == "adapt-ulda-cardiac-5-0, 80 steps, seed 0, learned from 5 slices"
+    assert found["runs"]["U-LDA"] == "adapt-ulda-cardiac-5-0, 80 steps, seed 0, learned from 5 slices"
     assert found["data"]["SHA-256 of the test slices"] == "d" * 64
     assert found["data"]["SHA-256 of the slices learned from"] == "e" * 64
     assert found["data"]["SHA-256 of the mask"] == fingerprint([("mask", MASK.lines)])
@@ -277,25 +277,25 @@ def test_provenance(folder: Path) -> None:
 def test_versions_that_differ_are_counted(tmp_path: Path) -> None:
     versions = {"ulda": {"ulda": "0.1.0"}, "meta": {"ulda": "0.2.0"}, "dncn": {"ulda": "0.2.0", "code": "abc"}}
     for method, software in versions.items():
-        cell = Cell("adapt", method, "cardiac", 5)
-        add_cell(tmp_path, cell, 1, examples=False, whole={"software": software})
+        run = Run("adapt", method, "cardiac", 5)
+        add_run(tmp_path, run, 1, examples=False, whole={"software": software})
     assert read_report(tmp_path).provenance["software"] == {
-        "ulda": "0.2.0 (2 cells), 0.1.0 (1 cell)",
-        "code": "abc (1 cell), not on record (2 cells)",
+        "ulda": "0.2.0 (2 runs), 0.1.0 (1 run)",
+        "code": "abc (1 run), not on record (2 runs)",
     }
 
 
 def test_mistakes_are_one_sentence_with_what_there_is(folder: Path, packed: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty" / "cells").mkdir(parents=True)
+    (tmp_path / "empty" / "runs").mkdir(parents=True)
     (tmp_path / "nothing").mkdir()
     broken: dict[str, Any] = {
         "text.json": "no",
         "list.json": "[]",
         "other.json": '{"verdict": 1}',
-        "cells.json": '{"cells": [1]}',
-        "cell.json": '{"cells": {"train-x": {"cell": {}, "results": {"a": {}}}}}',
-        "scores.json": json.dumps({"cells": {"k": {
-            "cell": {"kind": "train", "method": "m", "size": 0, "draw": 0},
+        "runs.json": '{"runs": [1]}',
+        "run.json": '{"runs": {"train-x": {"run": {}, "results": {"a": {}}}}}',
+        "scores.json": json.dumps({"runs": {"k": {
+            "run": {"kind": "train", "method": "m", "size": 0, "draw": 0},
             "results": {"a": {"psnr": [1.0], "subjects": ["s", "s"]}},
         }}}),
     }  # fmt: skip
@@ -307,13 +307,13 @@ def test_mistakes_are_one_sentence_with_what_there_is(folder: Path, packed: Path
         (folder, {"domain": "brain", "slices": 5}, "nothing was adapted to brain"),
         (packed, {"domain": "liver"}, "results.json has no results on 'liver'"),
         (folder, {"reference": "x.h5"}, "has its own reference"),
-        (tmp_path / "empty", {}, "there are no cells in .*empty/cells yet"),
+        (tmp_path / "empty", {}, "there are no runs in .*empty/runs yet"),
         (tmp_path / "nothing", {}, "holds no comparison.h5 and no runs of an experiment"),
         (tmp_path / "text.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "list.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "other.json", {}, "not a file that `ulda experiment pack` wrote"),
-        (tmp_path / "cells.json", {}, "not a file that `ulda experiment pack` wrote"),
-        (tmp_path / "cell.json", {}, "train-x in cell.json is not the result of a cell"),
+        (tmp_path / "runs.json", {}, "not a file that `ulda experiment pack` wrote"),
+        (tmp_path / "run.json", {}, "train-x in run.json is not the result of a run"),
         (tmp_path / "scores.json", {}, "not one score for each of 2 slices"),
         (tmp_path / "nowhere.json", {}, "there is no file"),
     ]

@@ -12,8 +12,8 @@ from tests.experiments.test_experiments import TINY
 from tests.shared_data import SHARED_DATA
 from ulda.errors import UldaError
 from ulda.experiments import Experiment, load_experiment
-from ulda.experiments.cells import cells_of
 from ulda.experiments.definition import DomainEntry, Scale
+from ulda.experiments.runs import runs_of
 from ulda.experiments.tables import rows_of
 
 BENCH = TINY["scales"]["bench"]
@@ -39,7 +39,7 @@ def test_a_scale_may_have_its_own_domains() -> None:
     assert paper.domain("knee").ratio == 0.2
     with pytest.raises(UldaError, match="no domain 'toe'; it has: knee, hip, ankle"):
         paper.domain("toe")
-    keys = {cell.key for cell in cells_of(paper, paper.scale("paper"))}
+    keys = {run.key for run in runs_of(paper, paper.scale("paper"))}
     assert "classical-zero-filling-ankle" in keys
     assert not any("adapt-ulda-hip" in key for key in keys)
 

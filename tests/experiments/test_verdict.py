@@ -22,11 +22,11 @@ EXPERIMENT = Experiment.model_validate(
 
 def adapted(method: str, size: int, psnr: list[float], ssim: float, draw: int = 0) -> tuple[str, dict[str, Any]]:
     scores = {"psnr": psnr, "ssim": [ssim] * len(psnr), "subjects": SUBJECTS}
-    cell = {"kind": "adapt", "method": method, "domain": "hip", "size": size, "draw": draw}
-    return f"adapt-{method}-hip-{size}-{draw}", {"cell": cell, "results": {"hip": scores}}
+    run = {"kind": "adapt", "method": method, "domain": "hip", "size": size, "draw": draw}
+    return f"adapt-{method}-hip-{size}-{draw}", {"run": run, "results": {"hip": scores}}
 
 
-CELLS = dict(
+RUNS = dict(
     [
         adapted("ulda", 2, [31.0, 31.0, 33.0, 33.0], 0.9),
         adapted("dncn", 2, [30.0, 30.0, 31.0, 31.0], 0.8),
@@ -38,7 +38,7 @@ CELLS = dict(
 
 
 def test_the_best_other_method_is_found_for_each_score() -> None:
-    found = standings(EXPERIMENT, CELLS, (2, 100))
+    found = standings(EXPERIMENT, RUNS, (2, 100))
     told = [(s.score, s.size, s.other_size, s.best_other, round(s.difference.mean, 4), s.is_first) for s in found]
     assert told == [
         ("psnr", 2, 2, "dncn", 1.5, True),
@@ -52,7 +52,7 @@ def test_the_best_other_method_is_found_for_each_score() -> None:
 
 
 def test_the_standings_as_rows() -> None:
-    first, *_, last = overview(EXPERIMENT, CELLS, (2, 100))
+    first, *_, last = overview(EXPERIMENT, RUNS, (2, 100))
     assert first == [
         "hip",
         "2 slices",
@@ -67,13 +67,13 @@ def test_the_standings_as_rows() -> None:
 def test_draws_are_averaged() -> None:
     again = dict([adapted("ulda", 2, [30.0, 30.0, 30.0, 30.0], 0.9, draw=1)])
     # the second draw counts once the other method has it, too
-    assert standings(EXPERIMENT, CELLS | again, (2,))[0].difference.mean == pytest.approx(1.5)
+    assert standings(EXPERIMENT, RUNS | again, (2,))[0].difference.mean == pytest.approx(1.5)
     again |= dict([adapted("dncn", 2, [30.5, 30.5, 30.5, 30.5], 0.8, draw=1)])
-    assert standings(EXPERIMENT, CELLS | again, (2,))[0].difference.mean == pytest.approx(0.5)
+    assert standings(EXPERIMENT, RUNS | again, (2,))[0].difference.mean == pytest.approx(0.5)
 
 
 def test_the_sentences_count_and_say_where_it_is_behind() -> None:
-    first, *rest = sentences(EXPERIMENT, CELLS, (2, 100))
+    first, *rest = sentences(EXPERIMENT, RUNS, (2, 100))
     assert first == (
         "U-LDA is at least as good as the best other method in 3 of 6 comparisons, clearly better in 2 and clearly "
         "worse in 3"
@@ -88,15 +88,15 @@ def test_the_sentences_count_and_say_where_it_is_behind() -> None:
 
 
 def test_a_difference_of_no_clear_sign_is_said_to_be_one() -> None:
-    _, _, _, equal, *_ = sentences(EXPERIMENT, CELLS, (2, 100))
+    _, _, _, equal, *_ = sentences(EXPERIMENT, RUNS, (2, 100))
     assert equal.endswith("(difference [-0.50, 0.50], no clear one)")
 
 
 def test_a_method_without_training_is_among_the_others() -> None:
     scores = {"psnr": [40.0] * 4, "ssim": [0.5] * 4, "subjects": SUBJECTS}
-    cell = {"kind": "classical", "method": "zero-filling", "domain": "hip", "size": 0, "draw": 0}
-    classical = {"classical-zero-filling-hip": {"cell": cell, "results": {"hip": scores}}}
-    found = standings(EXPERIMENT, CELLS | classical, (2, 100))
+    run = {"kind": "classical", "method": "zero-filling", "domain": "hip", "size": 0, "draw": 0}
+    classical = {"classical-zero-filling-hip": {"run": run, "results": {"hip": scores}}}
+    found = standings(EXPERIMENT, RUNS | classical, (2, 100))
     assert [s.best_other for s in found if s.score == "psnr"] == ["zero-filling"] * 3
     assert [s.best_other for s in found if s.score == "ssim"] == ["unet", "dncn", "dncn"]
 
@@ -113,24 +113,24 @@ def test_the_best_other_one_is_the_best_on_the_draws_in_common() -> None:
 
 
 def test_only_what_was_tested_alike_is_compared() -> None:
-    cells = copy.deepcopy(CELLS)
-    for key, result in cells.items():
+    runs = copy.deepcopy(RUNS)
+    for key, result in runs.items():
         result["results"]["hip"] |= {"data": "A", "mask": "other" if "dncn-hip-2" in key else "M"}
-    assert [s.best_other for s in standings(EXPERIMENT, cells, (2,))] == ["unet", "unet"]
-    rows = rows_of(EXPERIMENT, cells, (2,))
+    assert [s.best_other for s in standings(EXPERIMENT, runs, (2,))] == ["unet", "unet"]
+    rows = rows_of(EXPERIMENT, runs, (2,))
     assert [row[-2] for row in rows if row[0] == "DnCn"] == ["30.50 / 0.800"]
     again = dict([adapted("dncn", 2, [30.0] * 4, 0.8, draw=1)])
     with pytest.raises(UldaError, match="the draws of dncn on hip with 2 slices were tested on different slices"):
-        standings(EXPERIMENT, cells | again, (2,))
+        standings(EXPERIMENT, runs | again, (2,))
 
 
 def test_a_score_that_is_not_finite_is_shown_and_left_out() -> None:
-    cells = CELLS | dict([adapted("dncn", 2, [math.nan, 30.0, 31.0, 31.0], 0.8)])
-    (psnr, _) = standings(EXPERIMENT, cells, (2,))
+    runs = RUNS | dict([adapted("dncn", 2, [math.nan, 30.0, 31.0, 31.0], 0.8)])
+    (psnr, _) = standings(EXPERIMENT, runs, (2,))
     assert psnr.best_other == "unet"
-    rows = rows_of(EXPERIMENT, cells, (2,))
+    rows = rows_of(EXPERIMENT, runs, (2,))
     assert [row[-2] for row in rows if row[0] == "DnCn"] == ["not finite"]
-    assert records_of(EXPERIMENT, cells)
+    assert records_of(EXPERIMENT, runs)
 
 
 def test_what_is_missing_is_not_compared() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from ulda.training.network import WITHOUT_GAINS
 
 from tests.methods.test_dncn import knee_task
 from tests.methods.test_methods import images
@@ -15,7 +16,6 @@ from ulda.methods.lda import LDA
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training import ULDA, Architecture
 from ulda.training.loop import Task, rate_factor
-from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 4, "depth": 3, "phases": 3}

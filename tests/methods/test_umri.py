@@ -20,9 +20,9 @@ from ulda.methods import DnCn
 from ulda.methods.umri import ASPIN, UMRI, attention_map, distillation_loss, distilled_loss
 from ulda.physics import CartesianMRI, cartesian_mask
 from ulda.training.history import Progress
-from ulda.training.tasks import Batch, Task
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
+from ulda.training.tasks import Batch, Task
 
 SIZES: dict[str, Any] = {"filters": 6, "layers": 3, "cascades": 2}
 BATCH = Batch(0, (0, 1), 0)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from ulda.methods.universal import UniversalLDA
 
 import ulda
 from tests.methods.test_dncn import knee_task
@@ -16,7 +17,6 @@ from tests.methods.test_lda import complex_convolution, smoothed_relu
 from tests.methods.test_methods import images
 from ulda.errors import UldaError
 from ulda.methods import METHODS, load_method, method_class
-from ulda.methods.universal import UniversalLDA
 from ulda.methods.untied import Untied, UntiedRegularizer
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask

@@ -18,7 +18,7 @@ from ulda.physics import cartesian_mask
 from ulda.training.augmentation import MOST_SCALED, MOST_SHEARED, MOST_TURNED, warped
 from ulda.training.history import Progress
 from ulda.training.settings import Settings
-from ulda.training.tasks import Batch, Task
+from ulda.training.tasks import Batch, Task, draw, step_generator
 
 
 def slices(n: int = 3, side: int = 48) -> torch.Tensor:
@@ -88,11 +88,11 @@ def test_a_slice_of_zeros_stays_one() -> None:
 
 def test_a_step_draws_its_own_warp_and_nothing_else_changes() -> None:
     plain, settings = (Settings(steps=9, warp=share) for share in (0.0, 0.5))
-    batches = [draw([task()], settings, step, {}) for step in range(4)]
+    batches = [draw([task()], settings, step_generator(settings, step)) for step in range(4)]
     assert len({batch.warp_seed for batch in batches}) == 4
     for step, batch in enumerate(batches):
-        before = draw([task()], plain, step, {})
-        assert (batch.index, batch.mask, batch.is_common) == (before.index, before.mask, before.is_common)
+        before = draw([task()], plain, step_generator(plain, step))
+        assert (batch.index, batch.mask, batch.is_mean) == (before.index, before.mask, before.is_mean)
     whole = task()
     batch = Batch(0, (0, 1), 0)
     assert torch.equal(whole.images_of(batch), whole.images[:2])

@@ -11,11 +11,11 @@ from ulda.cli.output import JsonOption, print_json, print_table, progress_bar
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
-    from ulda.experiments.cells import Cell
     from ulda.experiments.running import Runner
+    from ulda.experiments.runs import Run
     from ulda.experiments.scheduling import Progress
 
-app = typer.Typer(help="Run the paper's experiments, cell by cell.", no_args_is_help=True)
+app = typer.Typer(help="Run the paper's experiments, run by run.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or a file that describes one.")]
 ScaleOption = Annotated[Literal["bench", "paper"], typer.Option("--scale", help="How large.")]
@@ -30,24 +30,21 @@ DEFAULT_DATA = Path("../shared/data")
 def list_(as_json: JsonOption = False) -> None:
     """List the experiments."""
     from ulda.experiments import experiment_names, load_experiment
-    from ulda.experiments.cells import cells_of
+    from ulda.experiments.runs import runs_of
 
     found = [load_experiment(name) for name in experiment_names()]
-    counts = [{name: len(cells_of(one.at(name), scale)) for name, scale in one.scales.items()} for one in found]
+    counts = [{name: len(runs_of(one.at(name), scale)) for name, scale in one.scales.items()} for one in found]
     if as_json:
         listed = zip(found, counts, strict=True)
         print_json(
-            [
-                one.model_dump(mode="json", exclude={"paper", "paper_sources"}) | {"cells": count}
-                for one, count in listed
-            ]
+            [one.model_dump(mode="json", exclude={"paper", "paper_sources"}) | {"runs": count} for one, count in listed]
         )
         return
     rows = [
         [one.name, one.title, ", ".join(f"{n} ({scale})" for scale, n in count.items())]
         for one, count in zip(found, counts, strict=True)
     ]
-    print_table("", ["name", "what", "cells"], rows)
+    print_table("", ["name", "what", "runs"], rows)
 
 
 @app.command()
@@ -56,49 +53,49 @@ def run(
     scale: ScaleOption = "bench",
     folder: FolderOption = None,
     data: DataOption = DEFAULT_DATA,
-    jobs: Annotated[int, typer.Option(min=1, help="How many cells at once, each with one thread.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs at once, each with one thread.")] = 1,
     budget: Annotated[str, typer.Option(help="Start nothing that would end later, e.g. 2h or 90m.")] = "",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
     renew: Annotated[bool, typer.Option("--renew", help="Run again what was run with other settings.")] = False,
     device: Annotated[str, typer.Option(help="Where networks are trained and tested: cpu or cuda.")] = "cpu",
     check: Annotated[bool, typer.Option("--dry-run", help="Check data and methods, estimate, run nothing.")] = False,
-    cell: Annotated[str, typer.Option(hidden=True, help="Run this one cell here.")] = "",
+    run: Annotated[str, typer.Option(hidden=True, help="Run this one run here.")] = "",
 ) -> None:
     """Run what is left of an experiment.
 
-    Every cell writes one JSON; a run that was killed continues, in the middle of a training if need be. Cells that were
+    Every run writes one JSON; a run that was killed continues, in the middle of a training if need be. Runs that were
     run with other settings than those of today stay, and are counted, unless they are to be renewed; so are then
     trainings whose model is gone while something is to be adapted from it. A dry run exits with 1 when something is
     missing.
     """
-    from ulda.experiments.cells import cells_of
+    from ulda.experiments.runs import runs_of
     from ulda.experiments.scheduling import python_command, run_all, waiting_for
 
     runner = _runner(name, scale, folder, data, device)
     if check:
         _dry_run(runner)
         return
-    if cell:
+    if run:
         import torch
 
         torch.set_num_threads(1)
-        found = [other for other in cells_of(runner.experiment, runner.data.scale) if other.key == cell]
+        found = [other for other in runs_of(runner.experiment, runner.data.scale) if other.key == run]
         if not found:
-            raise UldaError(f"{name} has no cell {cell!r}")
+            raise UldaError(f"{name} has no run {run!r}")
         runner.run(found[0])
         return
 
     if renew:
-        cells = cells_of(runner.experiment, runner.data.scale)
-        wanted = {one.key for one in cells if not method or one.method in method}
+        runs = runs_of(runner.experiment, runner.data.scale)
+        wanted = {one.key for one in runs if not method or one.method in method}
         for old in runner.outdated():
             if old.key in wanted:
                 runner.forget(old)
         runner.forget_lost(wanted)
 
-    def command(one: Cell) -> list[str]:
+    def command(one: Run) -> list[str]:
         place = ["--folder", str(runner.folder), "--data", str(data), "--device", device]
-        return python_command("experiment", "run", name, "--scale", scale, *place, "--cell", one.key)
+        return python_command("experiment", "run", name, "--scale", scale, *place, "--run", one.key)
 
     with progress_bar(f"{name}, {scale}") as advance:
 
@@ -123,7 +120,7 @@ def status(
 ) -> None:
     """Say how far an experiment is, and how long the rest will take.
 
-    The rest is judged by the cells that are done; where there are none like it, a training step is timed.
+    The rest is judged by the runs that are done; where there are none like it, a training step is timed.
     """
     from ulda.experiments.scheduling import progress_of
 
@@ -144,7 +141,7 @@ def table(
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; may be given several times.")] = None,
     style: FormatOption = "md",
 ) -> None:
-    """Print the table of an experiment, read from its cells.
+    """Print the table of an experiment, read from its runs.
 
     As CSV it has a row per method, domain and number of slices; as TeX, where it would be wider than a page, it is a
     table for the sources and one for each target.
@@ -152,16 +149,16 @@ def table(
     from ulda.experiments.tables import formatted, records_of, rows_of
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    cells = _cells(runner, results)
-    _say_outdated(runner, cells)
+    runs = _runs(runner, results)
+    _say_outdated(runner, runs)
     if style == "csv":
-        typer.echo(formatted(records_of(runner.experiment, cells, domain or ()), style))
+        typer.echo(formatted(records_of(runner.experiment, runs, domain or ()), style))
         return
     sources, targets = (
         [entry.name for entry in part] for part in (runner.experiment.sources, runner.experiment.targets)
     )
     parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
-    tables = (rows_of(runner.experiment, cells, runner.data.scale.sizes, part) for part in parts)
+    tables = (rows_of(runner.experiment, runs, runner.data.scale.sizes, part) for part in parts)
     typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
 
 
@@ -176,9 +173,9 @@ def verdict(
     from ulda.experiments.verdict import sentences
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    cells = _cells(runner, results)
-    _say_outdated(runner, cells)
-    for sentence in sentences(runner.experiment, cells, runner.data.scale.sizes):
+    runs = _runs(runner, results)
+    _say_outdated(runner, runs)
+    for sentence in sentences(runner.experiment, runs, runner.data.scale.sizes):
         typer.echo(sentence)
 
 
@@ -195,7 +192,7 @@ def measures(
     from ulda.experiments.tables import formatted
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    typer.echo(formatted(rows_of_measures(runner.experiment, _cells(runner, results)), style))
+    typer.echo(formatted(rows_of_measures(runner.experiment, _runs(runner, results)), style))
 
 
 @app.command()
@@ -206,12 +203,12 @@ def efficiency(
     results: ResultsOption = None,
     style: FormatOption = "md",
 ) -> None:
-    """Print parameters, times and memory of the methods, read from the cells."""
+    """Print parameters, times and memory of the methods, read from the runs."""
     from ulda.experiments.efficiency import rows_of_efficiency
     from ulda.experiments.tables import formatted
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    rows = rows_of_efficiency(runner.experiment, _cells(runner, results), runner.data.scale.sizes)
+    rows = rows_of_efficiency(runner.experiment, _runs(runner, results), runner.data.scale.sizes)
     typer.echo(formatted(rows, style))
 
 
@@ -225,7 +222,7 @@ def figure(
     only: Annotated[list[str] | None, typer.Option(help="Only this kind; may be given several times.")] = None,
     style: Annotated[Literal["svg", "pdf", "both"], typer.Option("--format", help="The format.")] = "svg",
 ) -> None:
-    """Draw the figures of an experiment, from its cells, logs and example reconstructions.
+    """Draw the figures of an experiment, from its runs, logs and example reconstructions.
 
     The kinds are reconstructions, bars, learning, convergence, beyond, efficiency and similarity; those that the
     results have nothing for are left out, and it is said why.
@@ -233,7 +230,7 @@ def figure(
     from ulda.experiments.figures import Results, draw_figures
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    found = Results(runner.experiment, runner.data.scale.sizes, runner.folder, _cells(runner, results))
+    found = Results(runner.experiment, runner.data.scale.sizes, runner.folder, _runs(runner, results))
     drawn = draw_figures(found, out, only or (), ("svg", "pdf") if style == "both" else (style,))
     for kind, reason in drawn.skipped.items():
         typer.echo(f"no figure of the kind {kind}: {reason}")
@@ -249,12 +246,12 @@ def pack(
     folder: FolderOption = None,
 ) -> None:
     """Write all results of an experiment into one compact file."""
-    from ulda.experiments.cells import pack as write
+    from ulda.experiments.runs import pack as write
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    cells = _cells(runner)
-    write(cells, out, experiment=runner.experiment.name, scale=scale)
-    typer.echo(f"{len(cells)} cells in {out}")
+    runs = _runs(runner)
+    write(runs, out, experiment=runner.experiment.name, scale=scale)
+    typer.echo(f"{len(runs)} runs in {out}")
 
 
 @app.command()
@@ -269,17 +266,17 @@ def unpack(
     Results that are there already stay. Models are not packed: `ulda experiment run --renew` trains those again that
     something is still to be adapted from.
     """
-    from ulda.experiments.cells import cells_of, scale_of, write_cell
+    from ulda.experiments.runs import runs_of, scale_of, write_run
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    packed = _cells(runner, results)
+    packed = _runs(runner, results)
     if (packed_at := scale_of(results)) != scale:
         raise UldaError(f"{results.name} holds results at the scale {packed_at}, not {scale}; say --scale {packed_at}")
-    wanted = [cell for cell in cells_of(runner.experiment, runner.data.scale) if cell.key in packed]
-    new = [cell for cell in wanted if not runner.is_done(cell)]
-    for cell in new:
-        write_cell(runner.cells_folder, cell, packed[cell.key])
-    typer.echo(f"{len(new)} cells in {runner.cells_folder}, {len(packed) - len(new)} were there")
+    wanted = [run for run in runs_of(runner.experiment, runner.data.scale) if run.key in packed]
+    new = [run for run in wanted if not runner.is_done(run)]
+    for run in new:
+        write_run(runner.runs_folder, run, packed[run.key])
+    typer.echo(f"{len(new)} runs in {runner.runs_folder}, {len(packed) - len(new)} were there")
 
 
 def parse_time(text: str) -> float | None:
@@ -324,13 +321,13 @@ def _check_device(device: str) -> None:
         raise UldaError(f"nothing can be computed on the device {device!r} here ({reason})") from error
 
 
-def _cells(runner: Runner, results: Path | None = None) -> dict[str, dict[str, Any]]:
+def _runs(runner: Runner, results: Path | None = None) -> dict[str, dict[str, Any]]:
     """Read the results of an experiment, without those of others of its family."""
-    from ulda.experiments.cells import cells_of, read_cells
+    from ulda.experiments.runs import read_runs, runs_of
 
-    keys = {cell.key for cell in cells_of(runner.experiment, runner.data.scale)}
-    place = results or runner.cells_folder
-    found = {key: result for key, result in read_cells(place).items() if key in keys}
+    keys = {run.key for run in runs_of(runner.experiment, runner.data.scale)}
+    place = results or runner.runs_folder
+    found = {key: result for key, result in read_runs(place).items() if key in keys}
     if not found:
         raise UldaError(f"there are no results of {runner.experiment.name} in {place}; run the experiment first")
     return found
@@ -341,7 +338,7 @@ def _dry_run(runner: Runner) -> None:
 
     from ulda.experiments.dry_run import dry_run
 
-    torch.set_num_threads(1)  # as in every cell
+    torch.set_num_threads(1)  # as in every run
     found = dry_run(runner)
     header, *rows = found.rows()
     print_table(f"{runner.experiment.name}, {runner.scale_name}", header, rows)
@@ -355,7 +352,7 @@ def _dry_run(runner: Runner) -> None:
 
 def _say(progress: Progress, folder: Path) -> None:
     left = "" if progress.seconds_left is None else f", about {_duration(progress.seconds_left)} of work left"
-    typer.echo(f"{progress.done} of {progress.total} cells done{left}; in {folder}")
+    typer.echo(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
     if progress.outdated:
         typer.echo(
             f"{progress.outdated} of them were run with other settings than today's; "
@@ -363,13 +360,13 @@ def _say(progress: Progress, folder: Path) -> None:
         )
 
 
-def _say_outdated(runner: Runner, cells: dict[str, dict[str, Any]]) -> None:
+def _say_outdated(runner: Runner, runs: dict[str, dict[str, Any]]) -> None:
     """Warn, beside the output, of results of other settings than today's."""
     from ulda.experiments.recipes import outdated
 
-    old = len(outdated(runner.experiment, runner.data.scale, cells))
+    old = len(outdated(runner.experiment, runner.data.scale, runs))
     if old:
-        typer.echo(f"{old} of the {len(cells)} cells were run with other settings than today's", err=True)
+        typer.echo(f"{old} of the {len(runs)} runs were run with other settings than today's", err=True)
 
 
 def _duration(seconds: float) -> str:

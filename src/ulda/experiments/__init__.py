@@ -1,4 +1,4 @@
-"""The paper's experiments as declarative files, run cell by cell."""
+"""The paper's experiments as declarative files, run run by run."""
 
 from ulda.experiments.definition import Experiment, experiment_names, load_experiment
 

@@ -203,7 +203,7 @@ class Experiment(BaseModel):
     name, title
         Its name for the commands, and in a sentence.
     family
-        Experiments of one family keep their cells in one folder: what they have in common is run once.
+        Experiments of one family keep their runs in one folder: what they have in common is run once.
     sources, targets
         The domains of step 1 and of step 2.
     variants

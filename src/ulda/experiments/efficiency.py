@@ -1,18 +1,18 @@
-"""What the methods of an experiment cost, from the files of its cells alone."""
+"""What the methods of an experiment cost, from the files of its runs alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from ulda.experiments.cells import Cell, cost_of
 from ulda.experiments.definition import Experiment
 from ulda.experiments.recipes import shared_parameters
 from ulda.experiments.running import variant_titles
+from ulda.experiments.runs import Run, cost_of
 
 
 def rows_of_efficiency(
-    experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: tuple[int, ...]
+    experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: tuple[int, ...]
 ) -> list[list[str]]:
     """Return the table: a row per method with its parameters, times and memory; what was not run is empty.
 
@@ -20,7 +20,7 @@ def rows_of_efficiency(
     ----------
     experiment
         What was run.
-    cells
+    runs
         The results by their keys.
     sizes
         The numbers of target slices; each has a column for the mean time of an adaptation.
@@ -29,8 +29,8 @@ def rows_of_efficiency(
     -------
         The rows, with the header. Parameters are those that reconstruct a target, or a source where there was no
         adaptation; many target slices may have more of them than few. Training is the time of all its steps, those of
-        networks that only help among them, on the processor where the cell knows it; the time per slice is the mean
-        over the tested domains and cells; memory is the largest of any process, with all that the process had loaded.
+        networks that only help among them, on the processor where the run knows it; the time per slice is the mean
+        over the tested domains and runs; memory is the largest of any process, with all that the process had loaded.
     """
     titles = variant_titles(experiment)
     rows = [
@@ -45,8 +45,8 @@ def rows_of_efficiency(
         ]
     ]
     for variant in experiment.variants:
-        own = [entry for entry in cells.values() if entry["cell"]["method"] == variant.name]
-        trained = [entry for entry in own if entry["cell"]["kind"] == "train"]
+        own = [entry for entry in runs.values() if entry["run"]["method"] == variant.name]
+        trained = [entry for entry in own if entry["run"]["kind"] == "train"]
         adapted = [[entry for entry in own if _is_adaptation(entry, size)] for size in sizes]
         # an adaptation knows what it adapted; a training knows it only of its day
         counted = [entry for entries in adapted for entry in entries if "n_adapted" in entry] or trained
@@ -56,7 +56,7 @@ def rows_of_efficiency(
         rows.append(
             [
                 titles[variant.name],
-                _listed(parameters_of_domain(experiment, cells, entry) for entry in reconstructing),
+                _listed(parameters_of_domain(experiment, runs, entry) for entry in reconstructing),
                 _listed(entry["n_adapted"] for entry in counted),
                 _mean_seconds(trained, 1),
                 *(_mean_seconds(entries, 1) for entries in adapted),
@@ -67,19 +67,19 @@ def rows_of_efficiency(
     return rows
 
 
-def parameters_of_domain(experiment: Experiment, cells: dict[str, dict[str, Any]], entry: dict[str, Any]) -> int | None:
-    """Return how many parameters reconstruct a domain in a cell: those that serve every domain, and its own.
+def parameters_of_domain(experiment: Experiment, runs: dict[str, dict[str, Any]], entry: dict[str, Any]) -> int | None:
+    """Return how many parameters reconstruct a domain in a run: those that serve every domain, and its own.
 
     A model keeps those of its other domains beside them. An adaptation has added those of its target to those of the
-    training; the sources have as many each. None where the training of an adaptation is not among the cells.
+    training; the sources have as many each. None where the training of an adaptation is not among the runs.
     """
-    cell = Cell(**entry["cell"])
-    shared = shared_parameters(experiment.variant(cell.method))
-    if cell.kind == "train":
+    run = Run(**entry["run"])
+    shared = shared_parameters(experiment.variant(run.method))
+    if run.kind == "train":
         return shared + (int(entry["n_parameters"]) - shared) // len(experiment.sources)
-    if cell.needs not in cells:
+    if run.needs not in runs:
         return None
-    return shared + int(entry["n_parameters"]) - int(cells[cell.needs]["n_parameters"])
+    return shared + int(entry["n_parameters"]) - int(runs[run.needs]["n_parameters"])
 
 
 def _listed(numbers: Iterable[int | None]) -> str:
@@ -87,7 +87,7 @@ def _listed(numbers: Iterable[int | None]) -> str:
 
 
 def _is_adaptation(entry: dict[str, Any], size: int) -> bool:
-    return bool(entry["cell"]["kind"] == "adapt" and entry["cell"]["size"] == size)
+    return bool(entry["run"]["kind"] == "adapt" and entry["run"]["size"] == size)
 
 
 def _mean_seconds(entries: list[dict[str, Any]], digits: int) -> str:

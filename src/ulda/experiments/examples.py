@@ -1,4 +1,4 @@
-"""A few reconstructions of every cell, kept for the figures: images and the path of the solver, in one small file."""
+"""A few reconstructions of every run, kept for the figures: images and the path of the solver, in one small file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRACED = ("phi", "eps", "grad_norm", "branch")
 
 @dataclass(frozen=True)
 class Examples:
-    """Example slices of one domain in one cell.
+    """Example slices of one domain in one run.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ def trace_arrays(trace: Trace) -> dict[str, NDArray[np.float64]]:
 
 
 def save_examples(path: Path, domain: str, examples: Examples) -> None:
-    """Write the examples of a domain into the file of a cell, beside those of its other domains."""
+    """Write the examples of a domain into the file of a run, beside those of its other domains."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {}
     if path.exists():
@@ -140,7 +140,7 @@ def save_examples(path: Path, domain: str, examples: Examples) -> None:
 
 
 def load_examples(path: Path) -> dict[str, Examples]:
-    """Read the examples of a cell by domain; none where there is no file."""
+    """Read the examples of a run by domain; none where there is no file."""
     if not path.exists():
         return {}
     try:
@@ -148,7 +148,7 @@ def load_examples(path: Path) -> dict[str, Examples]:
             arrays = {name: stored[name] for name in stored.files}
         return {name.partition(".")[0]: _examples(arrays, name.partition(".")[0]) for name in arrays}
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UldaError(f"{path.name} does not hold the examples of a cell ({error}); run the cell again") from error
+        raise UldaError(f"{path.name} does not hold the examples of a run ({error}); run the run again") from error
 
 
 def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:

@@ -104,7 +104,7 @@ def similarity(first: TrainableMethod, second: TrainableMethod, domain: str, tes
     }
 
 
-def rows_of_measures(experiment: Experiment, cells: dict[str, dict[str, Any]]) -> list[list[str]]:
+def rows_of_measures(experiment: Experiment, runs: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Return the table of what was measured: a row per variant, domain and number of target slices.
 
     Measures that no variant of the experiment was asked for have no column.
@@ -112,16 +112,16 @@ def rows_of_measures(experiment: Experiment, cells: dict[str, dict[str, Any]]) -
     columns = [f"{n}T" for n in MULTIPLES]
     rows = [["method", "domain", "slices", *columns, "descending", "accepted", "NCC", "CKA"]]
     order = [variant.name for variant in experiment.variants]
-    measured = [entry for entry in cells.values() if "extra" in entry and entry["cell"]["method"] in order]
-    for entry in sorted(measured, key=lambda entry: (order.index(entry["cell"]["method"]), entry["cell"]["size"])):
-        cell = entry["cell"]
+    measured = [entry for entry in runs.values() if "extra" in entry and entry["run"]["method"] in order]
+    for entry in sorted(measured, key=lambda entry: (order.index(entry["run"]["method"]), entry["run"]["size"])):
+        run = entry["run"]
         for domain, extra in entry["extra"].items():
-            size = "source" if cell["kind"] == "train" else f"{cell['size']}, draw {cell['draw'] + 1}"
+            size = "source" if run["kind"] == "train" else f"{run['size']}, draw {run['draw'] + 1}"
             beyond, shares, alike = (extra.get(name, {}) for name in ("beyond", "descent", "similarity"))
             quality = [_scores(beyond[column]) if column in beyond else "" for column in columns]
             percent = [f"{100 * shares[name]:.1f} %" if name in shares else "" for name in ("descending", "accepted")]
             features = [f"{alike[name]:.3f}" if name in alike else "" for name in ("ncc", "cka")]
-            rows.append([cell["method"], domain, size, *quality, *percent, *features])
+            rows.append([run["method"], domain, size, *quality, *percent, *features])
     used = [any(column) for column in zip(*rows[1:], strict=True)] or [True] * len(rows[0])
     return [[text for text, is_used in zip(row, used, strict=True) if is_used] for row in rows]
 

@@ -1,4 +1,4 @@
-"""What decides what a cell finds: kept in its result, so that cells of other settings are noticed."""
+"""What decides what a run finds: kept in its result, so that runs of other settings are noticed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from pydantic import BaseModel
 
 import ulda
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of
 from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
+from ulda.experiments.runs import UNADAPTED_SIZE, Run, runs_of
 from ulda.methods import TrainableMethod, method_class
 from ulda.training.network import WITHOUT_GAINS
 from ulda.training.settings import Settings
@@ -46,20 +46,20 @@ def given_settings(changes: Mapping[str, Any], steps: int) -> dict[str, Any]:
     return {"checkpoint_every": min(25, steps), "validate_every": often, **changes}
 
 
-def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any]:
-    """Return what a cell is made of, as the definition and the defaults of the methods have it today.
+def recipe_of(experiment: Experiment, scale: Scale, run: Run) -> dict[str, Any]:
+    """Return what a run is made of, as the definition and the defaults of the methods have it today.
 
     Domains, sizes of the network, number of slices, seed, and all settings of the training; for an adaptation also the
     digest of the training that it goes on from.
     """
-    variant = experiment.variant(cell.method)
+    variant = experiment.variant(run.method)
     recipe: dict[str, Any] = {"method": variant.method, "side": scale.side}
     recipe |= scale.model_dump(mode="json", include={"test_slices", "single_coil"})
-    if cell.kind == "classical":
-        return recipe | {"domain": _entry(experiment.domain(cell.domain))}
+    if run.kind == "classical":
+        return recipe | {"domain": _entry(experiment.domain(run.domain))}
     model = _untrained(experiment, variant)
     recipe |= {"sizes": model.sizes, "validation_slices": scale.validation_slices}
-    if cell.kind == "train":
+    if run.kind == "train":
         return recipe | {
             "sources": [_entry(entry) for entry in experiment.sources],
             "source_slices": scale.source_slices,
@@ -67,35 +67,33 @@ def recipe_of(experiment: Experiment, scale: Scale, cell: Cell) -> dict[str, Any
         }
     recipe |= {
         "trained": digest_of(recipe_of(experiment, scale, _training_of(variant))),
-        "domain": _entry(experiment.domain(cell.domain)),
+        "domain": _entry(experiment.domain(run.domain)),
     }
-    if cell.size == UNADAPTED_SIZE:
+    if run.size == UNADAPTED_SIZE:
         return recipe
-    steps = scale.adapt_steps[cell.size]
-    settings = model.settings_of_adaptation(scale.budget(cell.size), seed=cell.draw, **_changes(variant.adapt, steps))
+    steps = scale.adapt_steps[run.size]
+    settings = model.settings_of_adaptation(scale.budget(run.size), seed=run.draw, **_changes(variant.adapt, steps))
     recipe |= model.adapted_sizes(steps)
-    return recipe | {"slices": cell.size, "draw": cell.draw, "settings": _told(settings)}
+    return recipe | {"slices": run.size, "draw": run.draw, "settings": _told(settings)}
 
 
-def outdated(experiment: Experiment, scale: Scale, cells: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
-    """Return the cells whose results were made by other recipes than those of today, or do not tell by which.
+def outdated(experiment: Experiment, scale: Scale, runs: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the runs whose results were made by other recipes than those of today, or do not tell by which.
 
     What was adapted from a training of another recipe is among them. A setting that is newer than a result does not
     make it another one, as long as it is what it is by default, and neither does one without effect: for kept iterates
     where none are, for many slices where they are few, and for few where they are many.
     """
-    wanted = cells_of(experiment, scale)
-    old = {cell.key for cell in wanted if cell.key in cells and not _is_of_today(experiment, scale, cell, cells)}
-    return [
-        cell for cell in wanted if cell.key in old or (cell.key in cells and cell.kind == "adapt" and cell.needs in old)
-    ]
+    wanted = runs_of(experiment, scale)
+    old = {run.key for run in wanted if run.key in runs and not _is_of_today(experiment, scale, run, runs)}
+    return [run for run in wanted if run.key in old or (run.key in runs and run.kind == "adapt" and run.needs in old)]
 
 
-def _is_of_today(experiment: Experiment, scale: Scale, cell: Cell, cells: Mapping[str, Mapping[str, Any]]) -> bool:
-    kept, today = cells[cell.key].get("recipe"), recipe_of(experiment, scale, cell)
+def _is_of_today(experiment: Experiment, scale: Scale, run: Run, runs: Mapping[str, Mapping[str, Any]]) -> bool:
+    kept, today = runs[run.key].get("recipe"), recipe_of(experiment, scale, run)
     if kept is None:
         return False
-    n = cells[cell.key]["results"].get(cell.domain, {}).get("n")
+    n = runs[run.key]["results"].get(run.domain, {}).get("n")
     if n is not None:  # what was learned from, where there were fewer slices than asked for
         kept, today = kept | {"slices": n}, today | {"slices": n}
     return _essence(kept) == _essence(today) and _agrees(_with_effect(kept), _with_effect(today))
@@ -148,8 +146,8 @@ def _entry(entry: DomainEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude={"subjects_are"})
 
 
-def _training_of(variant: Variant) -> Cell:
-    return Cell("train", variant.trained_as or variant.name)
+def _training_of(variant: Variant) -> Run:
+    return Run("train", variant.trained_as or variant.name)
 
 
 def shared_parameters(variant: Variant) -> int:

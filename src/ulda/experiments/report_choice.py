@@ -22,12 +22,12 @@ _REFERENCE = "ulda"
 
 @dataclass(frozen=True)
 class Tested:
-    """A method on the test slices of a domain, as one cell found it.
+    """A method on the test slices of a domain, as one run found it.
 
     Attributes
     ----------
     key, kind, method, size, draw
-        Those of the cell; see `ulda.experiments.cells`.
+        Those of the run; see `ulda.experiments.runs`.
     domain
         The domain it was tested on.
     title
@@ -39,9 +39,9 @@ class Tested:
     scores
         Scores of each slice ``(n,)`` by metric.
     facts
-        What else the cell says of this test.
+        What else the run says of this test.
     result
-        All that the cell says.
+        All that the run says.
     """
 
     key: str
@@ -97,15 +97,15 @@ class Choice:
         return f"adapted with all {counted(fewer[0], 'slice')}" if fewer else size_words(self.size)
 
 
-def tests_in(cells: Mapping[str, Any], place: str) -> list[Tested]:
-    """Return the tests of all cells; `place` is what to call the file or folder in a message."""
+def tests_in(runs: Mapping[str, Any], place: str) -> list[Tested]:
+    """Return the tests of all runs; `place` is what to call the file or folder in a message."""
     found = []
-    for key, result in cells.items():
+    for key, result in runs.items():
         try:
             found += [_tested(key, result, domain, facts) for domain, facts in result["results"].items()]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise UldaError(f"{key} in {place} is not the result of a cell of an experiment ({detail})") from error
+            raise UldaError(f"{key} in {place} is not the result of a run of an experiment ({detail})") from error
     names: dict[str, set[str]] = {}
     for one in found:
         names.setdefault(one.title, set()).add(one.method)
@@ -114,20 +114,20 @@ def tests_in(cells: Mapping[str, Any], place: str) -> list[Tested]:
 
 
 def _tested(key: str, result: Mapping[str, Any], domain: str, facts: Mapping[str, Any]) -> Tested:
-    cell = result["cell"]
+    run = result["run"]
     subjects = tuple(map(str, facts["subjects"]))
     scores = {metric.key: np.array(facts[metric.key], np.float64) for metric in METRICS if metric.key in facts}
     if not scores or any(values.shape != (len(subjects),) for values in scores.values()):
         raise ValueError(f"there is not one score for each of {counted(len(subjects), 'slice')}")
-    kind, method = str(cell["kind"]), str(cell["method"])
+    kind, method = str(run["kind"]), str(run["method"])
     parts = {name: dict(result.get(name, {})) for name in ("variant", "scale", "recipe", "software", "spent")}
     is_named = kind == "classical" or parts["variant"].get("label")
     return Tested(
         key=key,
         kind=kind,
         method=method,
-        size=int(cell["size"]),
-        draw=int(cell["draw"]),
+        size=int(run["size"]),
+        draw=int(run["draw"]),
         domain=domain,
         title=method if is_named else str(result.get("title", method)),
         side=int(parts["scale"].get("side", 0)),

@@ -20,10 +20,10 @@ from ulda.evaluation.report.comparison_file import FILE_NAME
 from ulda.evaluation.report.content import Provenance, Report, Slice, Traces
 from ulda.evaluation.report.images import magnitude_of
 from ulda.evaluation.report.sources import read_report as read_other_report
-from ulda.experiments.cells import read_cells
 from ulda.experiments.definition import Experiment, experiment_names, load_experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.report_choice import AS_TRAINED, Choice, Tested, choose, tests_in
+from ulda.experiments.runs import read_runs
 from ulda.io.fingerprints import fingerprint
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask
@@ -32,7 +32,7 @@ from ulda.solvers.trace import BRANCHES
 from ulda.training.slices import choose_slices
 
 PACKED_SUFFIX = ".json"
-CELLS = "cells"
+RUNS = "runs"
 """The folder with the results in the folder of an experiment."""
 
 _TOLERANCE = 0.1  # decibels that the half precision of an example may change its score by; it is less than 0.02
@@ -71,7 +71,7 @@ def read_report(
 
 def _is_of_experiment(source: Path) -> bool:
     if source.is_dir():
-        return (source / CELLS).is_dir() and not (source / FILE_NAME).is_file()
+        return (source / RUNS).is_dir() and not (source / FILE_NAME).is_file()
     return source.suffix == PACKED_SUFFIX and source.exists()
 
 
@@ -88,7 +88,7 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
         The number of target slices, 0 for the methods as trained; by default the fewest that most methods have.
     """
     source = Path(source)
-    tests = tests_in(_cells(source), source.name)
+    tests = tests_in(_runs(source), source.name)
     definitions = _definitions(tests)
     choice = choose(tests, definitions, domain, slices, source.name)
     first = choice.tested[0]
@@ -118,22 +118,22 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
     return replace(report, verdict=_verdict(report, subjects))
 
 
-def _cells(source: Path) -> dict[str, Any]:
-    place = source if source.is_file() else source / CELLS
+def _runs(source: Path) -> dict[str, Any]:
+    place = source if source.is_file() else source / RUNS
     try:
-        cells = read_cells(place)
-        if not isinstance(cells, dict):
-            raise TypeError("it has no cells by their names")
+        runs = read_runs(place)
+        if not isinstance(runs, dict):
+            raise TypeError("it has no runs by their names")
     except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError) as error:
         detail = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UldaError(f"{source.name} is not a file that `ulda experiment pack` wrote ({detail})") from error
-    if not cells:
-        raise UldaError(f"there are no cells in {place} yet; `ulda experiment run` writes them")
-    return cells
+    if not runs:
+        raise UldaError(f"there are no runs in {place} yet; `ulda experiment run` writes them")
+    return runs
 
 
 def _definitions(tests: Sequence[Tested]) -> list[Experiment]:
-    """Return the experiments that the cells are of, as far as they come with the package."""
+    """Return the experiments that the runs are of, as far as they come with the package."""
     known = set(experiment_names())
     found = [(load_experiment(name), scale) for name, scale in _named(tests) if name in known]
     # at a scale it may have other domains
@@ -141,13 +141,13 @@ def _definitions(tests: Sequence[Tested]) -> list[Experiment]:
 
 
 def _named(tests: Sequence[Tested]) -> list[tuple[str, str]]:
-    """Return the names of the experiments that the cells are of, each with that of its scale."""
+    """Return the names of the experiments that the runs are of, each with that of its scale."""
     names = ((one.result.get("experiment", ""), one.result.get("scale", {}).get("name", "")) for one in tests)
     return list(dict.fromkeys((str(experiment), str(scale)) for experiment, scale in names))
 
 
 def _domain_entries(choice: Choice, definitions: Sequence[Experiment]) -> Iterator[Mapping[str, Any]]:
-    """Yield what is known of the domain, from the cells and from the definitions: data, ratio and seed of the mask."""
+    """Yield what is known of the domain, from the runs and from the definitions: data, ratio and seed of the mask."""
     entries: list[Any] = []
     for one in choice.tested:
         recipe = one.result.get("recipe", {})
@@ -158,7 +158,7 @@ def _domain_entries(choice: Choice, definitions: Sequence[Experiment]) -> Iterat
 
 
 def _mask(tested: Tested, entries: Sequence[Mapping[str, Any]]) -> Mask | None:
-    """Return the mask that has the fingerprint in the cell; None where nothing says how it was drawn."""
+    """Return the mask that has the fingerprint in the run; None where nothing says how it was drawn."""
     if not 0 < tested.side <= _LARGEST_SIDE:
         return None
     for entry in entries:
@@ -337,12 +337,12 @@ def _provenance(source: Path, choice: Choice, mask: Mask | None, data: Domain | 
     learned_from = {str(one.facts["trained_on"]) for one in choice.tested if "trained_on" in one.facts}
     if len(learned_from) == 1:
         facts["SHA-256 of the slices learned from"] = learned_from.pop()
-    cells = {one.title: _cell_words(one, with_data=bool(learned_from)) for one in choice.tested}
-    return {"experiment": names, "cells": cells, "data": facts, "software": _software(choice.tested)}
+    runs = {one.title: _run_words(one, with_data=bool(learned_from)) for one in choice.tested}
+    return {"experiment": names, "runs": runs, "data": facts, "software": _software(choice.tested)}
 
 
 def _commands(tests: Sequence[Tested]) -> list[str]:
-    """Return the commands that run the cells; FILE is the file of an experiment that does not come with the package."""
+    """Return the commands that run the runs; FILE is the file of an experiment that does not come with the package."""
     known = set(experiment_names())
     return [
         shlex.join(["ulda", "experiment", "run", name if name in known else "FILE", "--scale", scale])
@@ -350,8 +350,8 @@ def _commands(tests: Sequence[Tested]) -> list[str]:
     ]
 
 
-def _cell_words(one: Tested, *, with_data: bool) -> str:
-    """Say which cell it is, how long it learned, and from what."""
+def _run_words(one: Tested, *, with_data: bool) -> str:
+    """Say which run it is, how long it learned, and from what."""
     settings = one.result.get("recipe", {}).get("settings", {})
     seed = settings.get("seed", one.draw if one.kind == "adapt" and one.size != AS_TRAINED else None)
     parts = [
@@ -365,7 +365,7 @@ def _cell_words(one: Tested, *, with_data: bool) -> str:
 
 
 def _software(tests: Sequence[Tested]) -> dict[str, str]:
-    """Return the versions, with the number of cells of each where they differ or are not on record."""
+    """Return the versions, with the number of runs of each where they differ or are not on record."""
     names = dict.fromkeys(name for one in tests for name in one.result["software"])
     found = {
         str(name): Counter(str(one.result["software"].get(name, "not on record")) for one in tests) for name in names
@@ -373,6 +373,6 @@ def _software(tests: Sequence[Tested]) -> dict[str, str]:
     return {
         name: next(iter(versions))
         if len(versions) == 1
-        else ", ".join(f"{version} ({counted(n, 'cell')})" for version, n in versions.items())
+        else ", ".join(f"{version} ({counted(n, 'run')})" for version, n in versions.items())
         for name, versions in found.items()
     }

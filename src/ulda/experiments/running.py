@@ -1,4 +1,4 @@
-"""Run one cell of an experiment; what was interrupted goes on where it stopped."""
+"""Run one run of an experiment; what was interrupted goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import torch
 
 from ulda.errors import UldaError
 from ulda.evaluation.comparison import compare
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cells_of, read_cells, write_cell
 from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
 from ulda.experiments.recipes import code_fingerprint, digest_of, given_settings, outdated, recipe_of
+from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, write_run
 from ulda.io.fingerprints import fingerprint
 from ulda.methods import (
     CLASSICAL,
@@ -46,14 +46,14 @@ _LOCK_POLL = 0.05
 
 @dataclass(frozen=True)
 class Runner:
-    """What runs the cells of an experiment at one scale.
+    """What runs the runs of an experiment at one scale.
 
     Attributes
     ----------
     experiment, scale_name
         What is run; the experiment has the domains of the scale.
     folder
-        Gets ``cells``, one JSON each, ``examples``, ``models``, with checkpoints, and ``data``.
+        Gets ``runs``, one JSON each, ``examples``, ``models``, with checkpoints, and ``data``.
     data_folder
         Holds the data.
     device
@@ -70,9 +70,9 @@ class Runner:
         object.__setattr__(self, "experiment", self.experiment.at(self.scale_name))
 
     @property
-    def cells_folder(self) -> Path:
+    def runs_folder(self) -> Path:
         """Where the results are."""
-        return self.folder / "cells"
+        return self.folder / "runs"
 
     @property
     def examples_folder(self) -> Path:
@@ -84,85 +84,85 @@ class Runner:
         """The data at this scale."""
         return Data(self.data_folder, self.folder / "data", self.experiment.scale(self.scale_name))
 
-    def is_done(self, cell: Cell) -> bool:
-        """Tell whether a cell has its result."""
-        return self._result_of(cell).exists()
+    def is_done(self, run: Run) -> bool:
+        """Tell whether a run has its result."""
+        return self._result_of(run).exists()
 
-    def is_claimed(self, cell: Cell) -> bool:
-        """Tell whether a process runs a cell."""
-        with _lock(self._lock_of(cell)) as is_free:
+    def is_claimed(self, run: Run) -> bool:
+        """Tell whether a process runs a run."""
+        with _lock(self._lock_of(run)) as is_free:
             return not is_free
 
-    def recipe(self, cell: Cell) -> dict[str, Any]:
-        """Return what decides what a cell finds: today's settings, and for an adaptation the training that there is."""
-        recipe = recipe_of(self.experiment, self.data.scale, cell)
-        if cell.kind != "adapt":
+    def recipe(self, run: Run) -> dict[str, Any]:
+        """Return what decides what a run finds: today's settings, and for an adaptation the training that there is."""
+        recipe = recipe_of(self.experiment, self.data.scale, run)
+        if run.kind != "adapt":
             return recipe
-        trained = json.loads((self.cells_folder / f"{cell.needs}.json").read_text(encoding="utf-8"))
+        trained = json.loads((self.runs_folder / f"{run.needs}.json").read_text(encoding="utf-8"))
         return recipe | {"trained": digest_of(trained["recipe"]) if "recipe" in trained else ""}
 
-    def outdated(self) -> list[Cell]:
-        """Return the cells with a result of other settings than today's."""
-        return outdated(self.experiment, self.data.scale, read_cells(self.cells_folder))
+    def outdated(self) -> list[Run]:
+        """Return the runs with a result of other settings than today's."""
+        return outdated(self.experiment, self.data.scale, read_runs(self.runs_folder))
 
-    def forget(self, cell: Cell) -> None:
-        """Remove the result of a cell, with its examples and what it trained, so that it is run anew.
+    def forget(self, run: Run) -> None:
+        """Remove the result of a run, with its examples and what it trained, so that it is run anew.
 
         What was adapted from a training goes with it, also what is not done yet.
         """
-        if cell.kind == "train":
-            for other in cells_of(self.experiment, self.data.scale):
-                if other.kind == "adapt" and other.needs == cell.key:
+        if run.kind == "train":
+            for other in runs_of(self.experiment, self.data.scale):
+                if other.kind == "adapt" and other.needs == run.key:
                     self.forget(other)
-        models = self._model_folder(cell.method)
-        trained = {"train": models, "adapt": models / "adapted" / cell.key, "classical": None}[cell.kind]
+        models = self._model_folder(run.method)
+        trained = {"train": models, "adapt": models / "adapted" / run.key, "classical": None}[run.kind]
         if trained is not None:
             shutil.rmtree(trained, ignore_errors=True)
-        (self.examples_folder / f"{cell.key}.npz").unlink(missing_ok=True)
-        self._result_of(cell).unlink(missing_ok=True)
+        (self.examples_folder / f"{run.key}.npz").unlink(missing_ok=True)
+        self._result_of(run).unlink(missing_ok=True)
 
     def forget_lost(self, keys: Collection[str]) -> None:
-        """Remove the results of trainings, of these cells, whose models are gone while something is to be adapted."""
-        cells = cells_of(self.experiment, self.data.scale)
-        needed = {cell.needs for cell in cells if not self.is_done(cell)}
-        for cell in cells:
-            is_wanted = cell.kind == "train" and cell.key in keys and cell.key in needed
-            if is_wanted and not self._model_folder(cell.method).is_dir():
-                self._result_of(cell).unlink(missing_ok=True)
+        """Remove the results of trainings, of these runs, whose models are gone while something is to be adapted."""
+        runs = runs_of(self.experiment, self.data.scale)
+        needed = {run.needs for run in runs if not self.is_done(run)}
+        for run in runs:
+            is_wanted = run.kind == "train" and run.key in keys and run.key in needed
+            if is_wanted and not self._model_folder(run.method).is_dir():
+                self._result_of(run).unlink(missing_ok=True)
 
-    def run(self, cell: Cell, report: Report | None = None) -> dict[str, Any]:
-        """Run a cell and write its result; a cell that another process runs is refused."""
-        with _lock(self._lock_of(cell), patience=1.0) as is_free:
+    def run(self, run: Run, report: Report | None = None) -> dict[str, Any]:
+        """Run a run and write its result; a run that another process runs is refused."""
+        with _lock(self._lock_of(run), patience=1.0) as is_free:
             if not is_free:
-                raise UldaError(f"another process runs the cell {cell.key} in {self.folder}")
-            return self._run(cell, report)
+                raise UldaError(f"another process runs the run {run.key} in {self.folder}")
+            return self._run(run, report)
 
-    def _run(self, cell: Cell, report: Report | None) -> dict[str, Any]:
+    def _run(self, run: Run, report: Report | None) -> dict[str, Any]:
         start = time.perf_counter()
         kinds = {"train": self._train, "adapt": self._adapt, "classical": self._classical}
-        found = kinds[cell.kind](cell, report)
+        found = kinds[run.kind](run, report)
         result = {
             "experiment": self.experiment.name,
             "scale": {"name": self.scale_name} | self.data.scale.model_dump(mode="json"),
-            "variant": self.experiment.variant(cell.method).model_dump(mode="json"),
-            "recipe": self.recipe(cell),
+            "variant": self.experiment.variant(run.method).model_dump(mode="json"),
+            "recipe": self.recipe(run),
             "software": software_versions() | {"code": code_fingerprint()},
             "threads": torch.get_num_threads(),
             "device": self.device,
             "wall_clock": round(time.perf_counter() - start + found.get("spent", {}).get("seconds_before", 0.0), 2),
             "peak_memory_mb": peak_memory_mb(),
         }
-        write_cell(self.cells_folder, cell, result | found)
+        write_run(self.runs_folder, run, result | found)
         return result | found
 
-    def _train(self, cell: Cell, report: Report | None) -> dict[str, Any]:
-        scale, variant = self.data.scale, self.experiment.variant(cell.method)
+    def _train(self, run: Run, report: Report | None) -> dict[str, Any]:
+        scale, variant = self.data.scale, self.experiment.variant(run.method)
         loaded = [self.data.task(entry, scale.source_slices) for entry in self.experiment.sources]
         names = [entry.name for entry in self.experiment.sources]
         kind = method_class(variant.method)
         check_measurable(variant, kind)
         model = kind(sources=names, **variant.sizes).to(self.device)
-        place = self._model_folder(cell.method)
+        place = self._model_folder(run.method)
         with _Processor(place / "training", self.device) as processor:
             training = model.fit(
                 [task.to(self.device) for task, _ in loaded],
@@ -175,40 +175,40 @@ class Runner:
         results = {}
         for entry, (_, slices) in zip(self.experiment.sources, loaded, strict=True):
             model.domain = entry.name
-            results[entry.name] = self._test(cell, model, entry) | {
+            results[entry.name] = self._test(run, model, entry) | {
                 "trained_on": slices.fingerprint(),
                 "n": len(slices),
             }
         extra = self._measure(variant, model, self.experiment.sources)
         return _counts(model) | {"spent": processor.spent_by(training), "results": results} | extra
 
-    def _adapt(self, cell: Cell, report: Report | None) -> dict[str, Any]:
+    def _adapt(self, run: Run, report: Report | None) -> dict[str, Any]:
         scale, variant, entry = (
             self.data.scale,
-            self.experiment.variant(cell.method),
-            self.experiment.domain(cell.domain),
+            self.experiment.variant(run.method),
+            self.experiment.domain(run.domain),
         )
         model = self._trained(variant)
         found: dict[str, Any] = {}
-        if cell.size == UNADAPTED_SIZE:
+        if run.size == UNADAPTED_SIZE:
             model.add_domain(entry.name)
             model.to(self.device).domain = entry.name
-            test = self._test(cell, model, entry)
+            test = self._test(run, model, entry)
         else:
-            task, slices = self.data.task(entry, cell.size, cell.draw)
-            steps = scale.adapt_steps[cell.size]
-            place = self._model_folder(cell.method) / "adapted" / cell.key
+            task, slices = self.data.task(entry, run.size, run.draw)
+            steps = scale.adapt_steps[run.size]
+            place = self._model_folder(run.method) / "adapted" / run.key
             with _Processor(place, self.device) as processor:
                 training = model.adapt(
                     task.to(self.device),
-                    scale.budget(cell.size),
-                    seed=cell.draw,
+                    scale.budget(run.size),
+                    seed=run.draw,
                     changes=given_settings(variant.adapt, steps),
                     folder=place,
                     report=report,
                 )
             found["spent"] = processor.spent_by(training)
-            test = self._test(cell, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
+            test = self._test(run, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
             found |= self._measure(variant, model, [entry])
         return _counts(model) | found | {"results": {entry.name: test}}
 
@@ -224,19 +224,19 @@ class Runner:
         own.load_state_dict(model.state_dict())
         return own.eval().to(self.device)
 
-    def _classical(self, cell: Cell, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
-        method = CLASSICAL[self.experiment.variant(cell.method).method]()
-        entry = self.experiment.domain(cell.domain)
-        return {"results": {entry.name: self._test(cell, method, entry)}}
+    def _classical(self, run: Run, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
+        method = CLASSICAL[self.experiment.variant(run.method).method]()
+        entry = self.experiment.domain(run.domain)
+        return {"results": {entry.name: self._test(run, method, entry)}}
 
-    def _test(self, cell: Cell, method: Method, entry: DomainEntry) -> dict[str, Any]:
+    def _test(self, run: Run, method: Method, entry: DomainEntry) -> dict[str, Any]:
         """Reconstruct the test slices of a domain, keep some as examples and return the scores of each."""
         test, mask = self.data.test(entry), self.data.mask(entry)
         start = time.process_time()  # other work on the machine does not change it
         comparison = compare({"method": method}, test, mask)
         seconds = time.process_time() - start
         examples = take_examples(comparison, method, entry.name, test, mask)
-        save_examples(self.examples_folder / f"{cell.key}.npz", entry.name, examples)
+        save_examples(self.examples_folder / f"{run.key}.npz", entry.name, examples)
         scores = comparison.scores["method"]
         values = {metric: [round(v, DIGITS) for v in getattr(scores, metric).tolist()] for metric in METRICS}
         return values | {
@@ -260,14 +260,14 @@ class Runner:
                 extra[entry.name]["similarity"] = similarity(model, other, entry.name, self.data.test(entry))
         return {"extra": extra} if any(extra.values()) else {}
 
-    def _result_of(self, cell: Cell) -> Path:
-        return self.cells_folder / f"{cell.key}.json"
+    def _result_of(self, run: Run) -> Path:
+        return self.runs_folder / f"{run.key}.json"
 
     def _model_folder(self, method: str) -> Path:
         return self.folder / "models" / method
 
-    def _lock_of(self, cell: Cell) -> Path:
-        return self.folder / "locks" / cell.key
+    def _lock_of(self, run: Run) -> Path:
+        return self.folder / "locks" / run.key
 
 
 @contextmanager

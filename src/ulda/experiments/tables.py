@@ -1,4 +1,4 @@
-"""The tables of an experiment, from the files of its cells alone."""
+"""The tables of an experiment, from the files of its runs alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, paired_difference
-from ulda.experiments.cells import UNADAPTED_SIZE
 from ulda.experiments.definition import Experiment
 from ulda.experiments.running import variant_titles
+from ulda.experiments.runs import UNADAPTED_SIZE
 
 Format = Literal["md", "tex", "csv"]
 Score = Literal["psnr", "ssim"]
@@ -34,9 +34,9 @@ class Entry:
     drawn
         Which draws of the target slices these are.
     n
-        How many slices were learned from; None where the cell does not say.
+        How many slices were learned from; None where the run does not say.
     basis
-        Fingerprints of the test slices and the mask, and the convention of the scores, as far as the cell has them.
+        Fingerprints of the test slices and the mask, and the convention of the scores, as far as the run has them.
     """
 
     psnr: np.ndarray[Any, np.dtype[np.float64]]
@@ -74,14 +74,14 @@ PAPER = -2
 """In place of a number of target slices: what the paper prints, which has more of them and other data."""
 
 
-def collect(cells: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
-    """Gather the scores of all cells, draws together."""
+def collect(runs: dict[str, dict[str, Any]]) -> dict[Key, Entry]:
+    """Gather the scores of all runs, draws together."""
     found: dict[Key, list[dict[str, Any]]] = {}
-    for result in cells.values():
-        cell = result["cell"]
+    for result in runs.values():
+        run = result["run"]
         for domain, scores in result["results"].items():
-            size = cell["size"] if cell["kind"] == "adapt" else SOURCE
-            found.setdefault((cell["method"], domain, size), []).append(scores | {"draw": cell["draw"]})
+            size = run["size"] if run["kind"] == "adapt" else SOURCE
+            found.setdefault((run["method"], domain, size), []).append(scores | {"draw": run["draw"]})
     return {key: _entry(key, draws) for key, draws in found.items()}
 
 
@@ -90,7 +90,7 @@ def _entry(key: Key, draws: Sequence[Mapping[str, Any]]) -> Entry:
     if len(tested_on) > 1:
         raise UldaError(
             f"the draws of {key[0]} on {key[1]} with {key[2]} slices were tested on different slices or with different "
-            "masks; remove the older ones from the folder of the cells, and run them again"
+            "masks; remove the older ones from the folder of the runs, and run them again"
         )
     ((subjects, basis),) = tested_on
     psnr, ssim = (np.array([scores[name] for scores in draws], float) for name in ("psnr", "ssim"))
@@ -121,7 +121,7 @@ def difference(entries: dict[Key, Entry], first: Key, second: Key, score: Score 
 
 
 def rows_of(
-    experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int], domains: Sequence[str] = ()
+    experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int], domains: Sequence[str] = ()
 ) -> list[list[str]]:
     """Return the table: a row per method, and for each domain and size the scores and the difference from ours.
 
@@ -129,7 +129,7 @@ def rows_of(
     ----------
     experiment
         What was run.
-    cells
+    runs
         The results by their keys.
     sizes
         The numbers of target slices.
@@ -138,7 +138,7 @@ def rows_of(
     """
     for name in domains:
         experiment.domain(name)
-    entries, titles = collect(cells), variant_titles(experiment)
+    entries, titles = collect(runs), variant_titles(experiment)
     columns = [
         (source.name, size)
         for source in experiment.sources
@@ -189,9 +189,7 @@ RECORD = (
 """The columns of `records_of`."""
 
 
-def records_of(
-    experiment: Experiment, cells: dict[str, dict[str, Any]], domains: Sequence[str] = ()
-) -> list[list[str]]:
+def records_of(experiment: Experiment, runs: dict[str, dict[str, Any]], domains: Sequence[str] = ()) -> list[list[str]]:
     """Return the scores as data: a row per method, domain and number of target slices, below a row of headings.
 
     Standard deviations are over the draws of the target slices; the differences are those from ours, slice by slice,
@@ -200,7 +198,7 @@ def records_of(
     """
     for name in domains:
         experiment.domain(name)
-    entries, titles = collect(cells), variant_titles(experiment)
+    entries, titles = collect(runs), variant_titles(experiment)
     sources = {entry.name for entry in experiment.sources}
     sizes = {
         name: sorted(size for method, domain, size in entries if (method, domain) == (experiment.reference, name))
@@ -287,13 +285,13 @@ def formatted(rows: list[list[str]], style: Format) -> str:
     | U-LDA | 27.1 / 0.840 |
     """
     if style == "md":
-        lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+        lines = ["| " + " | ".join(run.replace("|", r"\|") for run in row) + " |" for row in rows]
         return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
     if style == "csv":
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerows(rows)
         return stream.getvalue().rstrip("\n")
-    lines = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in rows]
+    lines = [" & ".join(_tex(run) for run in row) + r" \\" for row in rows]
     head = [r"\begin{tabular}{l" + "c" * (len(rows[0]) - 1) + "}", r"\hline", lines[0], r"\hline"]
     return "\n".join([*head, *lines[1:], r"\hline", r"\end{tabular}"])
 

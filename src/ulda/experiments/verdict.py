@@ -1,4 +1,4 @@
-"""What the results of an experiment say about the method they are compared with, in sentences made from the cells."""
+"""What the results of an experiment say about the method they are compared with, in sentences made from the runs."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Standing:
         return f"[{self.difference.low:.{digits}f}, {self.difference.high:.{digits}f}]"
 
 
-def standings(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[Standing]:
+def standings(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[Standing]:
     """Compare the reference with the best other method, on every target.
 
     First with as many slices for both, then the reference with the fewest slices against the others with the next more;
     a method without training is among the others each time. Where the reference or all others are missing there is
     nothing to compare.
     """
-    entries = collect(cells)
+    entries = collect(runs)
     pairs = [(size, size) for size in sizes] + ([(sizes[0], sizes[1])] if len(sizes) > 1 else [])
     found = (
         _standing(experiment, entries, target.name, score, pair)
@@ -117,9 +117,9 @@ def _standing(
     return Standing(target, score, size, other_size, best, found, words)
 
 
-def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
+def sentences(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
     """Return what the results say, one sentence for each comparison, and one that counts them."""
-    found, titles = standings(experiment, cells, sizes), variant_titles(experiment)
+    found, titles = standings(experiment, runs, sizes), variant_titles(experiment)
     other = "variant" if experiment.family else "other method"
     if not found:
         return ["there is nothing to compare yet"]
@@ -133,11 +133,11 @@ def sentences(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: S
     return [summary, *(standing.sentence(titles, experiment.reference, other) for standing in found)]
 
 
-def overview(experiment: Experiment, cells: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
+def overview(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
     """Return the standings as rows: target, slices, scores of the reference, the best others in PSNR and in SSIM."""
-    entries, titles = collect(cells), variant_titles(experiment)
+    entries, titles = collect(runs), variant_titles(experiment)
     rows: dict[tuple[str, int, int], list[str]] = {}
-    for standing in standings(experiment, cells, sizes):
+    for standing in standings(experiment, runs, sizes):
         ours = entries[experiment.reference, standing.target, standing.size].text()
         row = rows.setdefault(
             (standing.target, standing.size, standing.other_size), [standing.target, standing.slices, ours, "", ""]

@@ -64,7 +64,7 @@ class Adaptation:
         if gain > 0:
             return f"adaptation helped {where} by {gain:.2f} dB: PSNR {before:.2f} -> {after:.2f}"
         kept = f"PSNR stays {before:.2f}, and the {self.model.made} is the un-adapted start"
-        return f"adaptation did not clearly help {where}: {kept}"
+        return f"adaptation did not help {where}: {kept}"
 
     def parameters(self) -> str:
         """Say how many parameters were trained."""

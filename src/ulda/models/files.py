@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import ulda
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
 from ulda.io.fingerprints import fingerprint
+from ulda.version import __version__
 
 VERSION = 1
 BASE_FORMAT, ADAPTER_FORMAT = "ulda-model", "ulda-adapter"
@@ -43,7 +43,7 @@ def write_model(
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_output(folder / f"{STEMS[kind]}.safetensors", overwrite=overwrite) as temporary:
         save_file(plain, temporary)
-    header = {"format": kind, "version": VERSION, "ulda": ulda.__version__}
+    header = {"format": kind, "version": VERSION, "ulda": __version__}
     written = header | dict(facts) | {"weights": fingerprint(sorted(plain.items()))}
     with atomic_output(folder / f"{STEMS[kind]}.json", overwrite=overwrite) as temporary:
         temporary.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import ulda
 from ulda.errors import UldaError
 from ulda.io.fingerprints import digest, fingerprint
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.options import Options
 from ulda.solvers.trace import Step, Trace
+from ulda.version import __version__
 
 FORMAT = "ulda-certificate"
 VERSION = 1
@@ -111,7 +111,7 @@ def _counted(n: int, one: str, many: str = "") -> str:
 
 def software_versions() -> dict[str, str]:
     """Return the versions of what computed a result."""
-    versions = (ulda.__version__, torch.__version__, np.__version__, platform.python_version())
+    versions = (__version__, torch.__version__, np.__version__, platform.python_version())
     return dict(zip(SOFTWARE, versions, strict=True))
 
 

@@ -101,7 +101,7 @@ def _load(path: Path) -> Any:
         import nibabel
     except ImportError as error:
         raise MissingExtraError("reading NIfTI", "nifti") from error
-    # Kept open, a gzip stream goes on where the previous slice ended instead of starting over.
+    # Kept open, a gzip stream continues where the previous slice ended instead of starting over.
     return nibabel.load(path, keep_file_open=True)
 
 

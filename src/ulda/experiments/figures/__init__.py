@@ -1,4 +1,4 @@
-"""The figures of an experiment, from the files of its cells, its logs and its examples alone."""
+"""The figures of an experiment, from the files of its runs, its logs and its examples alone."""
 
 from ulda.experiments.figures.drawing import KINDS, Drawn, draw_figures
 from ulda.experiments.figures.results import Results

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ulda.experiments.cells import Cell
 from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
 from ulda.experiments.figures.style import literal, new_figure, panels
+from ulda.experiments.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ def draw(results: Results) -> dict[str, Figure]:
     """Draw one figure: a panel per source and per target, a curve per method that was measured so."""
     shown = _panels(results)
     if not shown:
-        raise NothingToDrawError("no cell has measured the quality beyond T iterations")
+        raise NothingToDrawError("no run has measured the quality beyond T iterations")
     figure = new_figure(
         max(5.0, 0.8 + 2.3 * len(shown)),
         3.9,
@@ -61,24 +61,24 @@ def curve(draws: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
 
 def _panels(results: Results) -> list[tuple[str, str, Measured]]:
     """Return the title, the domain and the curves of each panel."""
-    trainings = {name: [results.cells.get(Cell("train", name).key, {})] for name in results.methods}
+    trainings = {name: [results.runs.get(Run("train", name).key, {})] for name in results.methods}
     found = [
         (f"{entry.name} (source)", entry.name, _measured(trainings, entry.name)) for entry in results.experiment.sources
     ]
     for target in results.targets:
         # with the most slices for which anything was measured, the same for all methods
         for size in reversed(results.all_sizes):
-            cells = {name: results.cells_of(name, target, size) for name in results.methods}
-            by_method = _measured(cells, target)
+            runs = {name: results.runs_of(name, target, size) for name in results.methods}
+            by_method = _measured(runs, target)
             if by_method:
                 found.append((f"{target}, {results.size_words(target, size)}", target, by_method))
                 break
     return [panel for panel in found if panel[2]]
 
 
-def _measured(cells: dict[str, list[dict[str, Any]]], domain: str) -> Measured:
+def _measured(runs: dict[str, list[dict[str, Any]]], domain: str) -> Measured:
     found = {
         name: [extra["beyond"] for one in listed if "beyond" in (extra := one.get("extra", {}).get(domain, {}))]
-        for name, listed in cells.items()
+        for name, listed in runs.items()
     }
     return {name: draws for name, draws in found.items() if draws}

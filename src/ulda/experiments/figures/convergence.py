@@ -27,7 +27,7 @@ def draw(results: Results) -> dict[str, Figure]:
             key = results.key(method, target, size)
             found = results.examples(key).get(target)
             if found is not None and found.trace:
-                subjects = results.cells[key]["results"][target]["subjects"]
+                subjects = results.runs[key]["results"][target]["subjects"]
                 figures[f"convergence-{target}"] = _figure(results, target, size, found, subjects)
                 break
     if not figures:

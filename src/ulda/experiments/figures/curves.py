@@ -59,7 +59,7 @@ def _adaptation(results: Results, target: str) -> list[Panel]:
         curves = [
             (name, log)
             for name in results.methods
-            for result in results.cells_of(name, target, size)
+            for result in results.runs_of(name, target, size)
             if target
             in (
                 log := _read(_models(results) / name / "adapted" / results.key(name, target, size, _draw(result)) / LOG)
@@ -70,7 +70,7 @@ def _adaptation(results: Results, target: str) -> list[Panel]:
 
 
 def _draw(result: dict[str, Any]) -> int:
-    return int(result["cell"]["draw"])
+    return int(result["run"]["draw"])
 
 
 def _models(results: Results) -> Path:
@@ -132,7 +132,7 @@ def over_draws(curves: Sequence[tuple[list[float], list[float]]]) -> tuple[list[
 
 def _basis(results: Results, rows: list[list[Panel]]) -> str:
     """Say how many slices a validation has; the number of subjects is not in the logs."""
-    n_slices = max((int(r["scale"]["validation_slices"]) for r in results.cells.values()), default=0)
+    n_slices = max((int(r["scale"]["validation_slices"]) for r in results.runs.values()), default=0)
     shown = [curves for row in rows for _, curves in row]
     most = max(sum(name == other for other, _ in curves) for curves in shown for name, _ in curves)
     drawn = f"\nline: mean over up to {most} draws of the target slices; band: from the least to the most"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ulda.evaluation.paired import PairedDifference
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell, cost_of
 from ulda.experiments.efficiency import parameters_of_domain
 from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import add_legend, literal, log_axis, new_figure, panels
+from ulda.experiments.runs import UNADAPTED_SIZE, Run, cost_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,15 +68,15 @@ def points(results: Results, target: str, size: int) -> list[Point]:
     """Return where the learned methods stand."""
     found = []
     for method in results.methods:
-        training = results.cells.get(Cell("train", method).key)
-        adaptations = results.cells_of(method, target, size)
+        training = results.runs.get(Run("train", method).key)
+        adaptations = results.runs_of(method, target, size)
         if training is None or not adaptations or size == UNADAPTED_SIZE:
             continue
         entry = results.entries[(method, target, size)]
-        seconds = cost_of(training) + np.mean([cost_of(cell) for cell in adaptations])
+        seconds = cost_of(training) + np.mean([cost_of(run) for run in adaptations])
         quality = interval(entry.psnr.mean(0), entry.subjects)
-        n_parameters = parameters_of_domain(results.experiment, results.cells, adaptations[0])
-        per_slice = np.mean([cell["results"][target]["seconds_per_slice"] for cell in adaptations])
+        n_parameters = parameters_of_domain(results.experiment, results.runs, adaptations[0])
+        per_slice = np.mean([run["results"][target]["seconds_per_slice"] for run in adaptations])
         assert n_parameters is not None
         found.append(Point(method, quality, n_parameters, float(seconds) / 60, 1000 * float(per_slice)))
     return found

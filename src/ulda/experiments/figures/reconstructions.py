@@ -86,10 +86,10 @@ def draw(results: Results) -> dict[str, Figure]:
             shown = _shown(results, target, size)
             if shown:
                 key = results.key(results.experiment.reference, target, size)
-                subjects = results.cells[key]["results"][target]["subjects"]
+                subjects = results.runs[key]["results"][target]["subjects"]
                 figures[f"reconstructions-{target}-{size}"] = _figure(results, target, size, shown, subjects)
     if not figures:
-        raise NothingToDrawError("no cell on a target has kept example reconstructions of the method compared with")
+        raise NothingToDrawError("no run on a target has kept example reconstructions of the method compared with")
     return figures
 
 
@@ -103,7 +103,7 @@ def _shown(results: Results, target: str, size: int) -> dict[str, Shown]:
         key = results.key(name, target, size)
         examples = results.examples(key).get(target)
         if examples is not None and np.array_equal(examples.indices, wanted.indices):
-            psnr = results.cells[key]["results"][target]["psnr"]
+            psnr = results.runs[key]["results"][target]["psnr"]
             found[name] = Shown(results.titles[name], examples, psnr)
     return found
 

@@ -1,4 +1,4 @@
-"""What figures are drawn from: the cells of an experiment, its logs and its example reconstructions."""
+"""What figures are drawn from: the runs of an experiment, its logs and its example reconstructions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, counted, counted_span, paired_difference
-from ulda.experiments.cells import UNADAPTED_SIZE, Cell
 from ulda.experiments.definition import DomainEntry, Experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.figures.style import Look, looks_of
 from ulda.experiments.measures import MEASURED_SLICES
 from ulda.experiments.running import variant_titles
+from ulda.experiments.runs import UNADAPTED_SIZE, Run
 from ulda.experiments.tables import SOURCE, Entry, Key, collect
 from ulda.training.slices import choose_slices
 
@@ -37,19 +37,19 @@ class Results:
         What was run, and the numbers of target slices.
     folder
         Where it was run; holds the logs and the examples.
-    cells
-        What was found, by the key of the cell.
+    runs
+        What was found, by the key of the run.
     """
 
     experiment: Experiment
     sizes: tuple[int, ...]
     folder: Path
-    cells: dict[str, dict[str, Any]]
+    runs: dict[str, dict[str, Any]]
 
     @cached_property
     def entries(self) -> dict[Key, Entry]:
-        """The scores of all cells."""
-        return collect(self.cells)
+        """The scores of all runs."""
+        return collect(self.runs)
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -92,16 +92,16 @@ class Results:
         return self.entries.get((method, domain, size if self.is_learned(method) else SOURCE))
 
     def key(self, method: str, domain: str, size: int, draw: int = 0) -> str:
-        """Return the key of the cell that tested a method on a target."""
+        """Return the key of the run that tested a method on a target."""
         if self.is_learned(method):
-            return Cell("adapt", method, domain, size, draw).key
-        return Cell("classical", method, domain).key
+            return Run("adapt", method, domain, size, draw).key
+        return Run("classical", method, domain).key
 
-    def cells_of(self, method: str, domain: str, size: int) -> list[dict[str, Any]]:
+    def runs_of(self, method: str, domain: str, size: int) -> list[dict[str, Any]]:
         """Return the adaptations of a method, in the order of their draws."""
         wanted = {"kind": "adapt", "method": method, "domain": domain, "size": size}
-        found = [result for result in self.cells.values() if wanted.items() <= result["cell"].items()]
-        return sorted(found, key=lambda result: int(result["cell"]["draw"]))
+        found = [result for result in self.runs.values() if wanted.items() <= result["run"].items()]
+        return sorted(found, key=lambda result: int(result["run"]["draw"]))
 
     def size_words(self, domain: str, size: int) -> str:
         """Say how many target slices there were; where a target has fewer than were asked for, it gave all it has."""
@@ -113,8 +113,8 @@ class Results:
         return ", ".join(self.titles[name] for name in methods)
 
     def examples(self, key: str) -> dict[str, Examples]:
-        """Return the examples of a cell by domain; none where none were kept."""
-        return load_examples(self.folder / "examples" / f"{key}.npz") if key in self.cells else {}
+        """Return the examples of a run by domain; none where none were kept."""
+        return load_examples(self.folder / "examples" / f"{key}.npz") if key in self.runs else {}
 
 
 def interval(values: Sequence[float] | Any, subjects: Sequence[str]) -> PairedDifference:
@@ -167,8 +167,8 @@ def subject_words(numbers: Sequence[int], subjects_are: str = SUBJECTS) -> str:
 
 
 def measured_words(results: Results, domain: str) -> str:
-    """Say on how many slices and subjects of a domain a cell measures what is dearer than the scores."""
-    subjects = next(r["results"][domain]["subjects"] for r in results.cells.values() if domain in r["results"])
+    """Say on how many slices and subjects of a domain a run measures what is dearer than the scores."""
+    subjects = next(r["results"][domain]["subjects"] for r in results.runs.values() if domain in r["results"])
     chosen = choose_slices(subjects, min(MEASURED_SLICES, len(subjects)))
     of = subject_words([len({subjects[i] for i in chosen})], results.subjects_are(domain))
     return f"{counted(len(chosen), 'slice')} of {of}"

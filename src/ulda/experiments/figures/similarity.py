@@ -6,10 +6,10 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from ulda.experiments.cells import Cell
 from ulda.experiments.definition import Variant
 from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
 from ulda.experiments.figures.style import add_legend, literal, looks_of, new_figure, panels
+from ulda.experiments.runs import Run
 from ulda.training import Architecture
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _limits(family: Family) -> tuple[float, float]:
 def _families(results: Results) -> dict[str, Family]:
     found: dict[str, Family] = {}
     for variant in results.experiment.variants:
-        extra = results.cells.get(Cell("train", variant.name).key, {}).get("extra", {})
+        extra = results.runs.get(Run("train", variant.name).key, {}).get("extra", {})
         measured = {domain: of["similarity"] for domain, of in extra.items() if "similarity" in of}
         if measured:
             phases = int(variant.sizes.get("phases", Architecture().phases))

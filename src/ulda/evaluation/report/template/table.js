@@ -110,7 +110,7 @@ function markRow() {
   }
 }
 
-// a shadow at the right edge of a table says that it goes on there
+// a shadow at the right edge of a table says that it continues there
 function markCut(region) {
   region.classList.toggle("cut", region.scrollWidth - region.clientWidth - region.scrollLeft > 1);
 }

@@ -1,4 +1,4 @@
-"""The cells of an experiment: each is one training, one adaptation or one classical method, and writes one JSON."""
+"""The runs of an experiment: each is one training, one adaptation or one classical method, and writes one JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNADAPTED_SIZE = 0
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell.
+class Run:
+    """One run.
 
     Attributes
     ----------
@@ -57,58 +57,58 @@ class Cell:
 
     @property
     def needs(self) -> str | None:
-        """The key of the cell that must be done before; None without one."""
+        """The key of the run that must be done before; None without one."""
         if self.kind == "adapt":
             return f"train-{self.trained_as or self.method}"
         return f"train-{self.compare_with}" if self.compare_with else None
 
 
-def cells_of(experiment: Experiment, scale: Scale) -> list[Cell]:
-    """Return all cells, the most telling first: every method with few slices before draws and large sizes."""
-    cells = list(_cells(experiment, scale))
-    for key, number in Counter(cell.key for cell in cells).items():
+def runs_of(experiment: Experiment, scale: Scale) -> list[Run]:
+    """Return all runs, the most telling first: every method with few slices before draws and large sizes."""
+    runs = list(_runs(experiment, scale))
+    for key, number in Counter(run.key for run in runs).items():
         if number > 1:
-            raise UldaError(f"two cells of {experiment.name} would be called {key}; name methods or domains otherwise")
-    return cells
+            raise UldaError(f"two runs of {experiment.name} would be called {key}; name methods or domains otherwise")
+    return runs
 
 
-def _cells(experiment: Experiment, scale: Scale) -> Iterator[Cell]:
+def _runs(experiment: Experiment, scale: Scale) -> Iterator[Run]:
     learned = [variant for variant in experiment.variants if variant.is_learned]
     transferred = [variant for variant in learned if variant.transfer]
     targets = [entry.name for entry in experiment.targets]
     for variant in experiment.variants:
         if not variant.is_learned:
             for entry in (*experiment.sources, *experiment.targets):
-                yield Cell("classical", variant.name, entry.name)
+                yield Run("classical", variant.name, entry.name)
     for variant in learned:
         if not variant.trained_as:
-            yield Cell("train", variant.name, compare_with=variant.compare_with)
+            yield Run("train", variant.name, compare_with=variant.compare_with)
     draws = {UNADAPTED_SIZE: 1} | {size: scale.draws_of(size) for size in scale.sizes}
     for draw in range(max(draws.values())):
         for size in (size for size in draws if draw < draws[size]):
             for variant in transferred:
                 for target in targets:
-                    yield Cell("adapt", variant.name, target, size, draw, trained_as=variant.trained_as)
+                    yield Run("adapt", variant.name, target, size, draw, trained_as=variant.trained_as)
 
 
-def write_cell(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
-    """Write what was found in a cell; half a file is never left behind."""
+def write_run(folder: Path, run: Run, found: dict[str, Any]) -> None:
+    """Write what was found in a run; half a file is never left behind."""
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_output(folder / f"{cell.key}.json", overwrite=True) as temporary:
-        temporary.write_text(json.dumps({"cell": asdict(cell)} | found, separators=(",", ":")) + "\n", encoding="utf-8")
+    with atomic_output(folder / f"{run.key}.json", overwrite=True) as temporary:
+        temporary.write_text(json.dumps({"run": asdict(run)} | found, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the results in a folder of cells, or in one file that `pack` wrote, by their keys."""
+def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the results in a folder of runs, or in one file that `pack` wrote, by their keys."""
     if folder.is_file():
-        packed: dict[str, dict[str, Any]] = json.loads(folder.read_text(encoding="utf-8"))["cells"]
+        packed: dict[str, dict[str, Any]] = json.loads(folder.read_text(encoding="utf-8"))["runs"]
         return packed
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and its cell is run again") from error
+            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and its run is run again") from error
     return found
 
 
@@ -118,7 +118,7 @@ def scale_of(path: Path) -> str:
 
 
 def seconds_of(result: dict[str, Any]) -> float:
-    """Return the time of a cell, that before an interruption among it, which older files tell apart."""
+    """Return the time of a run, that before an interruption among it, which older files tell apart."""
     return max(float(result["wall_clock"]), float(result.get("spent", {}).get("seconds", 0.0)))
 
 
@@ -131,8 +131,8 @@ def cost_of(result: dict[str, Any]) -> float:
     return float(spent.get("processor_seconds", spent["seconds"]))
 
 
-def pack(cells: dict[str, dict[str, Any]], path: Path, **facts: Any) -> None:
-    """Write all cells into one compact file."""
+def pack(runs: dict[str, dict[str, Any]], path: Path, **facts: Any) -> None:
+    """Write all runs into one compact file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_output(path, overwrite=True) as temporary:
-        temporary.write_text(json.dumps(facts | {"cells": cells}, separators=(",", ":")) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(facts | {"runs": runs}, separators=(",", ":")) + "\n", encoding="utf-8")
