@@ -261,8 +261,10 @@ def measure() -> dict[str, Any]:
     """Measure all five promises for both proposals, with usual and with bad step sizes."""
     found: dict[str, Any] = {}
     for kind, setting in SETTINGS.items():
-        for name, changes in ((kind, {}), (f"{kind}, bad", {"beta": BAD_BETA})):
-            usual, short = replace(setting, **changes), replace(SHORT[kind], **changes)
+        for name, usual, short in (
+            (kind, setting, SHORT[kind]),
+            (f"{kind}, bad", replace(setting, beta=BAD_BETA), replace(SHORT[kind], beta=BAD_BETA)),
+        ):
             found[name] = {
                 "descent": descent(usual, NORMAL),
                 "line_searches": line_searches(usual, NORMAL),

@@ -21,7 +21,7 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.io.fingerprints import digest
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.models.extractor import ChannelMixing
+from ulda.models.adapter import LowRankUpdate
 from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, espirit_maps
 from ulda.solvers import (
     AcceleratedProposal,
@@ -238,8 +238,11 @@ def test_iterations_begin_where_the_ones_before_end(run: Run) -> None:
 def test_kernels_that_are_computed_from_others_count(tmp_path: Path, run: Run) -> None:
     """A domain may change the layers of the extractor: its certificate speaks of those as they then are."""
     extractor = FeatureExtractor(4, 2)
-    update = ChannelMixing(4, 2, 1, 3)
-    regularizer = Regularizer(extractor.mixed(update), Adapter(4, weight=0.01))
+    update = LowRankUpdate(4, 2, rank=1)
+    with torch.no_grad():
+        for parameter in update.up.parameters():
+            parameter.fill_(0.1)
+    regularizer = Regularizer(update.applied_to(extractor), Adapter(4, weight=0.01))
     with torch.no_grad():
         x, trace = elda(Reconstruction(run.physics, run.y, regularizer), run.physics.A_adjoint(run.y), options=OPTIONS)
     certificate = save_run(tmp_path / "run.h5", trace, run.y, run.physics, regularizer, x)
@@ -641,6 +644,7 @@ def test_files_bring_everything_that_is_needed(tmp_path: Path) -> None:
         save_run(tmp_path / "multi.h5", trace, y, physics, regularizer, x, x0)
 
 
+@pytest.mark.parametrize("run", ["gradient"], indirect=True)
 def test_the_command_verifies_and_refuses(tmp_path: Path, run: Run) -> None:
     x, trace = solve(run)
     path = tmp_path / "run.h5"

@@ -89,11 +89,11 @@ def test_a_repetition_of_a_repetition_is_refused() -> None:
     ("make", "message"),
     [
         (lambda: GradientProposal(0), "n_steps must be a whole number from 1"),
-        (lambda: GradientProposal(2.0), "n_steps must be a whole number"),
+        (lambda: GradientProposal(2.0), "n_steps must be a whole number"),  # type: ignore[arg-type]
         (lambda: GradientProposal(alpha=-1.0), "alpha must be positive and finite"),
         (lambda: GradientProposal(beta=math.inf), "beta must be positive and finite"),
         (lambda: GradientProposal(3, beta=[0.1, 0.2]), "beta must be a number, or 3 of them"),
-        (lambda: GradientProposal(beta="fast"), "beta must be a number"),
+        (lambda: GradientProposal(beta="fast"), "beta must be a number"),  # type: ignore[arg-type]
         (lambda: AcceleratedProposal(momentum=1.0), "momentum must be positive and below 1"),
         (lambda: AcceleratedProposal(5, 2), "multiple of steps_per_phase"),
         (lambda: AcceleratedProposal(kappa=0.0), "kappa must be positive"),
