@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ulda.evaluation.paired import counted, counted_span
-from ulda.experiments.runs import UNADAPTED_SIZE, runs_of, seconds_of
 from ulda.experiments.definition import Experiment, Scale, ScaleName, load_experiment
 from ulda.experiments.efficiency import rows_of_efficiency
 from ulda.experiments.measures import MEASURED_SLICES, rows_of_measures
 from ulda.experiments.recipes import outdated
-from ulda.experiments.running import variant_titles
+from ulda.experiments.runs import UNADAPTED_SIZE, runs_of, seconds_of
 from ulda.experiments.tables import SOURCE, collect, formatted, rows_of
 from ulda.experiments.verdict import overview, sentences
 
@@ -29,7 +28,7 @@ def overview_of(results: Mapping[str, dict[str, dict[str, Any]]], scale_name: Sc
 
 def scores_on_targets(experiment: Experiment, scale_name: ScaleName, runs: dict[str, dict[str, Any]]) -> str:
     """Return the scores of all methods on the targets, and nothing else, as a table in Markdown."""
-    at, titles, entries = experiment.at(scale_name), variant_titles(experiment), collect(runs)
+    at, titles, entries = experiment.at(scale_name), experiment.titles, collect(runs)
     sizes = _sizes_in(experiment.scale(scale_name), runs)
     columns = [(target.name, size) for target in at.targets for size in sizes if size > UNADAPTED_SIZE]
     rows = [["method", *(f"{target}, {size} slices" for target, size in columns)]]
@@ -108,7 +107,7 @@ def _outdated(experiment: Experiment, scale: Scale, runs: dict[str, dict[str, An
     old = outdated(experiment, scale, runs)
     if not old:
         return ""
-    titles = variant_titles(experiment)
+    titles = experiment.titles
     counts = Counter(titles[run.method] for run in old)
     whose = ", ".join(f"{n} of {name}" for name, n in counts.items())
     return f" {len(old)} of these runs were run with other settings than today's: {whose}."
@@ -132,7 +131,7 @@ def _done(experiment: Experiment, scale: Scale, runs: dict[str, dict[str, Any]])
     done = sum(run.key in runs for run in wanted)
     if done == len(wanted):
         return f"{done} runs"
-    titles, found = variant_titles(experiment), {entry["run"]["method"] for entry in runs.values()}
+    titles, found = experiment.titles, {entry["run"]["method"] for entry in runs.values()}
     missing = [titles[variant.name] for variant in experiment.variants if variant.name not in found]
     of_whom = f" (nothing of {', '.join(missing)} yet)" if missing else ""
     return f"{done} of {len(wanted)} runs were run{of_whom}"

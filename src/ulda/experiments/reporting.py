@@ -20,10 +20,10 @@ from ulda.evaluation.report.comparison_file import FILE_NAME
 from ulda.evaluation.report.content import Provenance, Report, Slice, Traces
 from ulda.evaluation.report.images import magnitude_of
 from ulda.evaluation.report.sources import read_report as read_other_report
-from ulda.experiments.runs import read_runs
 from ulda.experiments.definition import Experiment, experiment_names, load_experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.report_choice import AS_TRAINED, Choice, Tested, choose, tests_in
+from ulda.experiments.runs import read_runs
 from ulda.io.fingerprints import fingerprint
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ulda.evaluation.paired import PairedDifference
-from ulda.experiments.runs import UNADAPTED_SIZE
 from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import Look, add_legend, literal, new_figure, panels
+from ulda.experiments.runs import UNADAPTED_SIZE
 from ulda.experiments.tables import Entry, difference
 
 if TYPE_CHECKING:

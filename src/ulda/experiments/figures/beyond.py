@@ -1,4 +1,4 @@
-"""How PSNR changes where the solver goes on far beyond the iterations it was trained with."""
+"""How PSNR changes where the solver continues far beyond the iterations it was trained with."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ulda.experiments.runs import Run
 from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
 from ulda.experiments.figures.style import literal, new_figure, panels
+from ulda.experiments.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
