@@ -22,6 +22,10 @@ Measure = Literal["beyond", "descent", "similarity"]
 """Quality at multiples of T, what the phases do, or how alike the features of two trainings are."""
 
 
+SUBJECTS = "subjects"
+"""What counts as a subject where a domain does not say."""
+
+
 class DomainEntry(BaseModel):
     """A domain of an experiment.
 
@@ -51,7 +55,7 @@ class DomainEntry(BaseModel):
     mask_seed: int = Field(0, ge=0)
     picture_subjects: bool = False
     enlarge: bool = False
-    subjects_are: str = "subjects"
+    subjects_are: str = SUBJECTS
 
     @property
     def source(self) -> str:

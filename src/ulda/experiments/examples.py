@@ -147,7 +147,8 @@ def load_examples(path: Path) -> dict[str, Examples]:
             arrays = {name: stored[name] for name in stored.files}
         return {name.partition(".")[0]: _examples(arrays, name.partition(".")[0]) for name in arrays}
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UldaError(f"{path.name} does not hold the examples of a run ({error}); remove it and run the experiment again") from error
+        message = f"{path.name} does not hold the examples of a run ({error}); remove it and run the experiment again"
+        raise UldaError(message) from error
 
 
 def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:

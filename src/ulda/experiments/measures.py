@@ -68,8 +68,7 @@ def measure(wanted: Sequence[Measure], model: TrainableMethod, domain: str, test
     multiples = MULTIPLES if "beyond" in wanted else MULTIPLES[:1]
     traces: list[Trace] = []
     methods = {
-        f"{n}T": Learned(network, domain, n * network.n_phases, traces.append if n == 1 else None)
-        for n in multiples
+        f"{n}T": Learned(network, domain, n * network.n_phases, traces.append if n == 1 else None) for n in multiples
     }
     scores = compare(methods, some, mask).scores
     if "beyond" in wanted:

@@ -188,9 +188,7 @@ RECORD = (
 """The columns of `records_of`."""
 
 
-def records_of(
-    experiment: Experiment, runs: dict[str, dict[str, Any]], domains: Sequence[str] = ()
-) -> list[list[str]]:
+def records_of(experiment: Experiment, runs: dict[str, dict[str, Any]], domains: Sequence[str] = ()) -> list[list[str]]:
     """Return the scores as data: a row per method, domain and number of target slices, below a row of headings.
 
     Standard deviations are over the draws of the target slices; the differences are those from ours, slice by slice,

@@ -10,16 +10,13 @@ from typing import Any
 
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, counted, counted_span, paired_difference
-from ulda.experiments.definition import DomainEntry, Experiment
+from ulda.experiments.definition import SUBJECTS, Experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.figures.style import Look, looks_of
 from ulda.experiments.measures import MEASURED_SLICES
 from ulda.experiments.runs import UNADAPTED_SIZE, Run
 from ulda.experiments.tables import SOURCE, Entry, Key, collect
 from ulda.training.slices import choose_slices
-
-SUBJECTS: str = DomainEntry.model_fields["subjects_are"].default
-"""What counts as a subject where the definition does not say."""
 
 
 class NothingToDrawError(UldaError):
