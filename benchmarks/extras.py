@@ -48,8 +48,6 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     plans = [("ulda", label, *changes) for label, changes in WITHOUT.items()]
     plans.append(("ulda-paper", "all extras", {}, {}, {}))
-        ("ulda-paper", "all extras", {}, {}, {})
-    ]
     for method, label, network, train, adapt in plans:
         model, sources = trained(method, STEPS, network, {"batch_size": BATCH} | train)
         found = {name: adapted(model, method, name, adapt) for name in TARGETS}

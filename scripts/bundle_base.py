@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ulda.training.files import read_facts
 
 from ulda.evaluation import compare
 from ulda.evaluation.learned import Learned
 from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
 from ulda.physics import cartesian_mask
 from ulda.training import ULDA, load_base, save_base
-from ulda.training.files import read_facts
 from ulda.training.slices import opened
 
 ROOT = Path(__file__).resolve().parents[1]

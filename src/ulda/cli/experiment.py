@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,10 +12,10 @@ from ulda.errors import UldaError
 
 if TYPE_CHECKING:
     from ulda.experiments.running import Runner
-    from ulda.experiments.runs import Run
+    from ulda.experiments.runs import Packed, Run
     from ulda.experiments.scheduling import Progress
 
-app = typer.Typer(help="Run the paper's experiments, run by run.", no_args_is_help=True)
+app = typer.Typer(help="Run the paper's experiments.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or a file that describes one.")]
 ScaleOption = Annotated[Literal["bench", "paper"], typer.Option("--scale", help="How large.")]
@@ -56,17 +56,16 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="How many runs at once, each with one thread.")] = 1,
     budget: Annotated[str, typer.Option(help="Start nothing that would end later, e.g. 2h or 90m.")] = "",
     method: Annotated[list[str] | None, typer.Option(help="Only this method; may be given several times.")] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Run again what was run with other settings.")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Do runs of other settings again.")] = False,
     device: Annotated[str, typer.Option(help="Where networks are trained and tested: cpu or cuda.")] = "cpu",
     check: Annotated[bool, typer.Option("--dry-run", help="Check data and methods, estimate, run nothing.")] = False,
-    run: Annotated[str, typer.Option(hidden=True, help="Run this one run here.")] = "",
+    run: Annotated[str, typer.Option(hidden=True, help="Do this one run here.")] = "",
 ) -> None:
     """Run what is left of an experiment.
 
-    Every run writes one JSON; a run that was killed continues, in the middle of a training if need be. Runs that were
-    run with other settings than those of today stay, and are counted, unless they are to be renewed; so are then
-    trainings whose model is gone while something is to be adapted from it. A dry run exits with 1 when something is
-    missing.
+    Every run writes one JSON; one that was killed continues, in the middle of a training if need be. Runs of other
+    settings than today's stay, and are counted; --renew does them again, and trainings whose model is gone while
+    something is to be adapted from it. A dry run exits with 1 when something is missing.
     """
     from ulda.experiments.runs import runs_of
     from ulda.experiments.scheduling import python_command, run_all, waiting_for
@@ -148,17 +147,14 @@ def table(
     """
     from ulda.experiments.tables import formatted, records_of, rows_of
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    runs = _runs(runner, results)
-    _say_outdated(runner, runs)
+    found = _results(name, scale, folder, results)
+    experiment = found.experiment
     if style == "csv":
-        typer.echo(formatted(records_of(runner.experiment, runs, domain or ()), style))
+        typer.echo(formatted(records_of(experiment, found.runs, domain or ()), style))
         return
-    sources, targets = (
-        [entry.name for entry in part] for part in (runner.experiment.sources, runner.experiment.targets)
-    )
+    sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
     parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
-    tables = (rows_of(runner.experiment, runs, runner.data.scale.sizes, part) for part in parts)
+    tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
     typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
 
 
@@ -172,10 +168,8 @@ def verdict(
     """Say where the method that the others are compared with leads, and where it is behind."""
     from ulda.experiments.verdict import sentences
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    runs = _runs(runner, results)
-    _say_outdated(runner, runs)
-    for sentence in sentences(runner.experiment, runs, runner.data.scale.sizes):
+    found = _results(name, scale, folder, results)
+    for sentence in sentences(found.experiment, found.runs, found.sizes):
         typer.echo(sentence)
 
 
@@ -191,8 +185,8 @@ def measures(
     from ulda.experiments.measures import rows_of_measures
     from ulda.experiments.tables import formatted
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    typer.echo(formatted(rows_of_measures(runner.experiment, _runs(runner, results)), style))
+    found = _results(name, scale, folder, results)
+    typer.echo(formatted(rows_of_measures(found.experiment, found.runs), style))
 
 
 @app.command()
@@ -207,9 +201,8 @@ def efficiency(
     from ulda.experiments.efficiency import rows_of_efficiency
     from ulda.experiments.tables import formatted
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    rows = rows_of_efficiency(runner.experiment, _runs(runner, results), runner.data.scale.sizes)
-    typer.echo(formatted(rows, style))
+    found = _results(name, scale, folder, results)
+    typer.echo(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
 
 
 @app.command()
@@ -229,9 +222,10 @@ def figure(
     """
     from ulda.experiments.figures import Results, draw_figures
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    found = Results(runner.experiment, runner.data.scale.sizes, runner.folder, _runs(runner, results))
-    drawn = draw_figures(found, out, only or (), ("svg", "pdf") if style == "both" else (style,))
+    found = _results(name, scale, folder, results)
+    place = _runner(name, scale, folder, DEFAULT_DATA).folder
+    shown = Results(found.experiment, found.sizes, place, found.runs)
+    drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
     for kind, reason in drawn.skipped.items():
         typer.echo(f"no figure of the kind {kind}: {reason}")
     for path in drawn.files:
@@ -248,10 +242,9 @@ def pack(
     """Write all results of an experiment into one compact file."""
     from ulda.experiments.runs import pack as write
 
-    runner = _runner(name, scale, folder, DEFAULT_DATA)
-    runs = _runs(runner)
-    write(runs, out, experiment=runner.experiment.name, scale=scale)
-    typer.echo(f"{len(runs)} runs in {out}")
+    found = _results(name, scale, folder, None)
+    write(found, out)
+    typer.echo(f"{len(found.runs)} runs in {out}")
 
 
 @app.command()
@@ -261,17 +254,15 @@ def unpack(
     scale: ScaleOption = "bench",
     folder: FolderOption = None,
 ) -> None:
-    """Write the results of a packed file into the folder of an experiment, so that a run goes on from them.
+    """Write the results of a packed file into the folder of an experiment, which continues from them.
 
     Results that are there already stay. Models are not packed: `ulda experiment run --renew` trains those again that
     something is still to be adapted from.
     """
-    from ulda.experiments.runs import runs_of, scale_of, write_run
+    from ulda.experiments.runs import runs_of, write_run
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    packed = _runs(runner, results)
-    if (packed_at := scale_of(results)) != scale:
-        raise UldaError(f"{results.name} holds results at the scale {packed_at}, not {scale}; say --scale {packed_at}")
+    packed = _results(name, scale, folder, results).runs
     wanted = [run for run in runs_of(runner.experiment, runner.data.scale) if run.key in packed]
     new = [run for run in wanted if not runner.is_done(run)]
     for run in new:
@@ -321,16 +312,27 @@ def _check_device(device: str) -> None:
         raise UldaError(f"nothing can be computed on the device {device!r} here ({reason})") from error
 
 
-def _runs(runner: Runner, results: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Read the results of an experiment, without those of others of its family."""
-    from ulda.experiments.runs import read_runs, runs_of
+def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> Packed:
+    """Read the results of an experiment, without those of others of its family; a packed file has its definition."""
+    from ulda.experiments.recipes import outdated
+    from ulda.experiments.runs import Packed, read_packed, read_runs, runs_of
 
+    runner = _runner(name, scale, folder, DEFAULT_DATA)
+    if file is not None:
+        packed = read_packed(file)
+        if (packed.experiment.name, packed.scale_name) != (runner.experiment.name, scale):
+            held = f"{packed.experiment.name} at the scale {packed.scale_name}"
+            raise UldaError(f"{file.name} holds the results of {held}, not of {runner.experiment.name} at {scale}")
+        return packed
     keys = {run.key for run in runs_of(runner.experiment, runner.data.scale)}
-    place = results or runner.runs_folder
-    found = {key: result for key, result in read_runs(place).items() if key in keys}
-    if not found:
+    runs = {key: result for key, result in read_runs(runner.runs_folder).items() if key in keys}
+    if not runs:
+        place = runner.runs_folder
         raise UldaError(f"there are no results of {runner.experiment.name} in {place}; run the experiment first")
-    return found
+    old = len(outdated(runner.experiment, runner.data.scale, runs))
+    if old:
+        typer.echo(f"{old} of the {len(runs)} runs are of other settings than today's", err=True)
+    return Packed(runner.experiment, scale, runs)
 
 
 def _dry_run(runner: Runner) -> None:
@@ -355,18 +357,9 @@ def _say(progress: Progress, folder: Path) -> None:
     typer.echo(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
     if progress.outdated:
         typer.echo(
-            f"{progress.outdated} of them were run with other settings than today's; "
-            "`ulda experiment run --renew` runs them again"
+            f"{progress.outdated} of them are of other settings than today's; "
+            "`ulda experiment run --renew` does them again"
         )
-
-
-def _say_outdated(runner: Runner, runs: dict[str, dict[str, Any]]) -> None:
-    """Warn, beside the output, of results of other settings than today's."""
-    from ulda.experiments.recipes import outdated
-
-    old = len(outdated(runner.experiment, runner.data.scale, runs))
-    if old:
-        typer.echo(f"{old} of the {len(runs)} runs were run with other settings than today's", err=True)
 
 
 def _duration(seconds: float) -> str:

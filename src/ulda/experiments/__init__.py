@@ -1,4 +1,4 @@
-"""The paper's experiments as declarative files, run run by run."""
+"""The paper's experiments as declarative files, one run after the other."""
 
 from ulda.experiments.definition import Experiment, experiment_names, load_experiment
 

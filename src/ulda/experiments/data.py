@@ -12,8 +12,8 @@ from ulda.errors import UldaError
 from ulda.experiments.definition import DomainEntry, Scale
 from ulda.io.atomic import atomic_output
 from ulda.physics import Mask, cartesian_mask
-from ulda.training.loop import Task
 from ulda.training.slices import choose_slices, normalised_images, split_for_training
+from ulda.training.tasks import Task
 
 SUFFIXES = (".npz", ".h5", "")
 

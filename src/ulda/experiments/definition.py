@@ -6,49 +6,27 @@ A scale may have domains of its own: `Experiment.at` returns the experiment as i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from ulda.errors import UldaError
-from ulda.methods import CLASSICAL, Budget
-from ulda.training.settings import checked
+from ulda.methods import CLASSICAL
+from ulda.methods.registry import method_title
+from ulda.training.settings import STRICT, checked
 
 FOLDER = Path(__file__).parent / "definitions"
-STRICT = ConfigDict(extra="forbid", frozen=True)
 ScaleName = Literal["bench", "paper"]
 Measure = Literal["beyond", "descent", "similarity"]
 """Quality at multiples of T, what the phases do, or how alike the features of two trainings are."""
 
 
-class _Described(BaseModel):
-    """A part of an experiment whose later keys are written down only where they say something.
-
-    Results keep the definition they were made with; those made before a key existed are then still of the same one.
-    """
-
-    model_config = STRICT
-
-    later: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_unsaid_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        fields = type(self).model_fields
-        unsaid = {key for key in self.later if getattr(self, key) == fields[key].default}
-        return {key: value for key, value in written.items() if key not in unsaid}
+SUBJECTS = "subjects"
+"""What counts as a subject where a domain does not say."""
 
 
-class DomainEntry(_Described):
+class DomainEntry(BaseModel):
     """A domain of an experiment.
 
     Attributes
@@ -69,7 +47,7 @@ class DomainEntry(_Described):
         What counts as a subject in its data, in words; only for readers.
     """
 
-    later = frozenset({"picture_subjects", "enlarge", "subjects_are"})
+    model_config = STRICT
 
     name: str = Field(min_length=1, pattern=r"^\w[\w -]*$")
     data: str = ""
@@ -77,7 +55,7 @@ class DomainEntry(_Described):
     mask_seed: int = Field(0, ge=0)
     picture_subjects: bool = False
     enlarge: bool = False
-    subjects_are: str = "subjects"
+    subjects_are: str = SUBJECTS
 
     @property
     def source(self) -> str:
@@ -95,10 +73,12 @@ class Variant(BaseModel):
         the method.
     method
         The method: a learned one of the registry, or a classical one.
+    preset
+        The preset it starts from, for U-LDA and the methods that share its network; by default the method's own.
     sizes
-        Its sizes.
+        Its sizes, where they differ from those of the preset or of the method.
     train, adapt
-        Settings of its training and of its adaptations, where they differ from the method's own.
+        Settings of its training and of its adaptations, where they differ from those of the preset or of the method.
     transfer
         Take it to the targets; else it is trained and tested on the sources alone.
     measure
@@ -113,6 +93,7 @@ class Variant(BaseModel):
 
     label: str = Field("", pattern=r"^(\w[\w. -]*)?$")
     method: str
+    preset: str | None = None
     sizes: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     adapt: dict[str, Any] = Field(default_factory=dict)
@@ -132,7 +113,7 @@ class Variant(BaseModel):
         return self.method not in CLASSICAL
 
 
-class Scale(_Described):
+class Scale(BaseModel):
     """What an experiment costs, and what it is run on where that differs from the other scale.
 
     Attributes
@@ -159,7 +140,7 @@ class Scale(_Described):
         Those of the experiment at this scale; by default as it has them.
     """
 
-    later = frozenset({"test_slices", "single_coil", "title", "sources", "targets"})
+    model_config = STRICT
 
     side: int = Field(gt=0)
     steps: int = Field(gt=0)
@@ -183,10 +164,6 @@ class Scale(_Described):
         """Return how often so many target slices are drawn."""
         return self.draws if isinstance(self.draws, int) else self.draws.get(size, 1)
 
-    def budget(self, size: int | None = None) -> Budget:
-        """Return what an adaptation with so many target slices may spend; without a number, what a training may."""
-        return Budget.of_batches(self.steps if size is None else self.adapt_steps[size], self.batch_size)
-
     @model_validator(mode="after")
     def _draws_are_of_sizes(self) -> Scale:
         unknown = set() if isinstance(self.draws, int) else set(self.draws) - set(self.sizes)
@@ -203,7 +180,7 @@ class Experiment(BaseModel):
     name, title
         Its name for the commands, and in a sentence.
     family
-        Experiments of one family keep their runs in one folder: what they have in common is run once.
+        Experiments of one family share one folder of runs: what they have in common is trained once.
     sources, targets
         The domains of step 1 and of step 2.
     variants
@@ -275,6 +252,17 @@ class Experiment(BaseModel):
             if variant.train or variant.measure or not variant.transfer:
                 raise ValueError(f"{variant.name} takes over a training, so it has no settings or measures of its own")
         return self
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The name of each variant for people: its label, or the title of its method."""
+
+        def title(variant: Variant) -> str:
+            if variant.label or not variant.is_learned:
+                return variant.name
+            return method_title(variant.method, variant.preset)
+
+        return {variant.name: title(variant) for variant in self.variants}
 
     def variant(self, name: str) -> Variant:
         """Return a variant by its name."""

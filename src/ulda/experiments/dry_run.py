@@ -6,28 +6,25 @@ Every slice is read once and nothing is written. Times are those of this machine
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ulda.data import check_leakage
-from ulda.data.importing import read_slices
-from ulda.data.readers import Slice
 from ulda.errors import UldaError
-from ulda.experiments.data import Data, made_splits
-from ulda.experiments.definition import DomainEntry, Experiment, Scale, Variant
+from ulda.experiments.definition import Experiment, Scale, Variant
+from ulda.experiments.domain_check import DomainCheck, Scan, check_domain, scanned
 from ulda.experiments.measures import check_measurable, network_of
-from ulda.experiments.running import Runner, variant_titles
-from ulda.methods import TrainableMethod, method_class
+from ulda.experiments.recipes import settings_of
+from ulda.experiments.running import Runner
+from ulda.experiments.runs import Run
+from ulda.methods import TrainableMethod, method_class, new_method
+from ulda.methods.runs import check_phases
 from ulda.physics import cartesian_mask
-from ulda.training.loop import Batch, Task
+from ulda.training.equilibrium import persists
 from ulda.training.settings import Settings
-from ulda.training.slices import VALIDATED_FRACTION
+from ulda.training.tasks import Batch, Task
 
 TIMED_SIDE = 64
 """Side of the slice on which a step is timed."""
@@ -41,76 +38,11 @@ BYTES_PER_PARAMETER = 16
 ASSUMPTIONS = (
     "Times assume {where}: the time of one training step at "
     "{timed} x {timed} was multiplied by the pixels, and by the steps of trainings and adaptations; tests, validations "
-    "and the steps of helping networks come on top. Steps that go on with kept iterates count by their phases, one "
+    "and the steps of helping networks come on top. Steps that continue persisting iterates count by their phases, one "
     "without gradient as a third. Memory is what a step keeps for its gradient, multiplied by the pixels, with weights "
     "and optimiser; the programme itself comes on top."
 )
 _MB, _HOUR = 1e6, 3600.0
-
-
-@dataclass
-class Scan:
-    """What was found in the file or folder of a domain.
-
-    Attributes
-    ----------
-    n_slices, n_empty
-        Slices, and those among them that an import leaves out.
-    smallest
-        The smallest height and width.
-    subjects, splits
-        Of each slice that is not empty.
-    n_nonfinite
-        Slices that hold NaN or infinite values.
-    undersampled
-        Whether k-space arrived undersampled.
-    contents
-        What the slices hold, in words; an import takes slices of one kind, with as many coils.
-    """
-
-    n_slices: int = 0
-    n_empty: int = 0
-    smallest: tuple[int, int] | None = None
-    subjects: list[str] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
-    n_nonfinite: int = 0
-    undersampled: bool = False
-    contents: set[str] = field(default_factory=set)
-
-    def add(self, item: Slice, *, combine_coils: bool = False) -> None:
-        """Count a slice, whose coils may be combined."""
-        self.n_slices += 1
-        if not np.isfinite(item.array).all():
-            self.n_nonfinite += 1
-        if not item.array.any():
-            self.n_empty += 1
-            return
-        shapes = [item.array.shape[-2:], *([] if item.target is None else [item.target.shape])]
-        sides = [self.smallest] if self.smallest else []
-        height, width = (min(column) for column in zip(*sides, *shapes, strict=True))
-        self.smallest = height, width
-        self.subjects.append(item.subject or Path(item.source).stem or "unknown")
-        self.splits.append(item.split)
-        self.undersampled |= item.lines is not None
-        n_coils = len(item.array) if item.array.ndim == 3 else 1
-        is_combined = combine_coils and n_coils > 1
-        coils = f" of {n_coils} coils" if n_coils > 1 and not is_combined else ""
-        self.contents.add("magnitude" if is_combined else f"{item.kind}{coils}")
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Slices by split."""
-        return dict(Counter(self.splits))
-
-
-@dataclass(frozen=True)
-class DomainCheck:
-    """A domain: what was found, what keeps the experiment from running, and what a user may want to know."""
-
-    name: str
-    found: str
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,10 +131,10 @@ def dry_run(runner: Runner, progress: Callable[[str], None] | None = None) -> Dr
             progress(entry.name)
         read_as = entry.source, entry.picture_subjects
         if read_as not in scans:
-            scans[read_as] = _scanned(data, entry)
+            scans[read_as] = scanned(data, entry)
         domains.append(check_domain(entry, entry in experiment.sources, scans[read_as], data.scale))
     side = min(TIMED_SIDE, data.scale.side)
-    titles, methods = variant_titles(experiment), []
+    titles, methods = experiment.titles, []
     for variant in experiment.variants:
         if variant.is_learned:
             if progress:
@@ -211,143 +143,29 @@ def dry_run(runner: Runner, progress: Callable[[str], None] | None = None) -> Dr
     return DryRun(tuple(domains), tuple(methods), side, runner.device)
 
 
-def _scanned(data: Data, entry: DomainEntry) -> Scan | UldaError:
-    try:
-        found = Scan()
-        options = data.options(entry)
-        for item in read_slices([data.source_of(entry)], options):
-            found.add(item, combine_coils=options.combine_coils)
-    except UldaError as error:
-        return error
-    return found
-
-
-def check_domain(entry: DomainEntry, is_source: bool, scan: Scan | UldaError, scale: Scale) -> DomainCheck:
-    """Compare what was found in the file of a domain with what an experiment needs of it."""
-    name = f"{entry.name} ({'source' if is_source else 'target'})"
-    if isinstance(scan, UldaError):
-        return DomainCheck(name, "", (f"{entry.name}: {scan}",))
-    split, notes = _with_splits(scan)
-    if _is_small(scan, scale) and entry.enlarge:
-        notes.append(f"slices, the smallest {_size(scan)}, are enlarged to {scale.side} x {scale.side}")
-    n_test = split.counts.get("test", 0)
-    if scale.test_slices is not None and 0 < n_test < scale.test_slices:
-        notes.append(f"there are {n_test} slices to report on, not {scale.test_slices}")
-    problems = [*_slice_problems(entry, scan, scale), *_split_problems(split)]
-    shortage, note = _shortage(n_train(split), is_source, scale) if not problems else ("", "")
-    problems += [shortage] if shortage else []
-    notes += [note] if note else []
-    splits = _counted(scan)
-    found = f"{len(scan.splits)} slices of {len(set(scan.subjects))} subjects, {_size(scan)} or larger; {splits}"
-    problems, notes = ([f"{entry.name}: {sentence}" for sentence in said] for said in (problems, notes))
-    return DomainCheck(name, found, tuple(problems), tuple(notes))
-
-
-def _with_splits(scan: Scan) -> tuple[Scan, list[str]]:
-    """Return what was found with the splits that the experiment makes where there are none, and a note about it."""
-    if any(scan.splits):
-        return scan, []
-    try:
-        assignment = made_splits(scan.subjects)
-    except UldaError:
-        return scan, []
-    split = replace(scan, splits=[assignment[subject] for subject in scan.subjects])
-    return split, [f"it has no splits; the experiment makes them by subject: {_counted(split)}"]
-
-
-def _counted(scan: Scan) -> str:
-    return ", ".join(f"{split or 'no split'} {n}" for split, n in sorted(scan.counts.items()))
-
-
-def _size(scan: Scan) -> str:
-    return " x ".join(map(str, scan.smallest or (0, 0)))
-
-
-def _is_small(scan: Scan, scale: Scale) -> bool:
-    return scan.smallest is not None and min(scan.smallest) < scale.side
-
-
-def _slice_problems(entry: DomainEntry, scan: Scan, scale: Scale) -> Iterator[str]:
-    if scan.smallest is None:
-        yield "there is no slice that is not empty"
-        return
-    if _is_small(scan, scale) and not entry.enlarge:
-        yield (
-            f"the smallest slice is {_size(scan)}, but {scale.side} x {scale.side} is needed; "
-            "`enlarge: true` in the definition would enlarge it"
-        )
-    if len(scan.contents) > 1:
-        yield f"its slices cannot be in one file, they are of different kinds ({', '.join(sorted(scan.contents))})"
-    if scan.n_nonfinite:
-        yield f"{scan.n_nonfinite} slices hold NaN or infinite values; `ulda data inspect` shows where"
-    if scan.undersampled:
-        yield "the k-space arrived undersampled, so there is no reference to train on or to compare with"
-
-
-def _split_problems(scan: Scan) -> Iterator[str]:
-    if not any(scan.splits):
-        try:
-            made_splits(scan.subjects)
-        except UldaError as error:
-            yield str(error)
-        return
-    for split in ("train", "test"):
-        if not scan.counts.get(split):
-            yield f"it has no slices in the split {split}; put some into a folder `{split}`, or see `ulda data split`"
-    try:
-        check_leakage(scan.subjects, scan.splits)
-    except UldaError as error:
-        yield str(error)
-
-
-def n_train(scan: Scan) -> int:
-    """Return how many slices are left to train on, about, once subjects are held out where there is no val split."""
-    n = scan.counts.get("train", 0)
-    training = {subject for subject, split in zip(scan.subjects, scan.splits, strict=True) if split == "train"}
-    is_held_out = not scan.counts.get("val") and len(training) > 1
-    return round(n * (1 - VALIDATED_FRACTION)) if is_held_out else n
-
-
-def _shortage(n: int, is_source: bool, scale: Scale) -> tuple[str, str]:
-    """Return a problem and a note, one of them empty or both.
-
-    For a target, all slices may stand for the largest size, but not for two sizes: they would be the same.
-    """
-    if is_source:
-        wanted = scale.source_slices or 1
-        return (f"there are {n} slices to train on, but {wanted} are asked for", "") if n < wanted else ("", "")
-    sizes = sorted(scale.sizes)
-    too_large = [size for size in sizes if size > n]
-    if not too_large:
-        return "", ""
-    if len(too_large) > 1 or len(sizes) == 1 or n == sizes[-2]:
-        return f"there are {n} slices to train on, but {', '.join(map(str, too_large))} are asked for", ""
-    return "", f"there are {n} slices to train on; they stand for {sizes[-1]}"
-
-
 def check_method(
     experiment: Experiment, variant: Variant, scale: Scale, title: str, side: int, device: str = "cpu"
 ) -> MethodCheck:
     """Build a method, take a training step with it at a smaller side, and estimate what the experiment costs."""
     sources = [entry.name for entry in experiment.sources]
     try:
-        kind = method_class(variant.method)
-        check_measurable(variant, kind)
-        model = kind(sources=sources, **variant.sizes)
-        budget = scale.budget()
-        training = model.training_settings(budget, changes=variant.train)
-        adaptation = model.settings_of_adaptation(budget, changes=variant.adapt)
+        check_measurable(variant, method_class(variant.method))
+        model = new_method(variant.method, sources, preset=variant.preset, **variant.sizes)
+        training = settings_of(variant, scale, Run("train", variant.name))
+        adaptation = settings_of(variant, scale, Run("adapt", variant.name, size=scale.sizes[0]))
+        check_phases(training, model.sizes.get("phases"))
         # what an average step takes of the time of one with all phases from zero-filling
         in_training, in_adaptation = (relative_time(model, sources[0], s) for s in (training, adaptation))
     except (UldaError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         return MethodCheck(title, problems=(f"{title} cannot be built with these sizes and settings ({reason})",))
     # a warm-up of phases makes the first steps cheaper; the later ones decide
-    settings = training.model_copy(update={"phases": (), "lower_level": "unrolled"})
+    settings = training.changed(phases=(), equilibrium=None)
     seconds, kept = timed_step(model, sources[0], settings, side, device)
     larger = (scale.side / side) ** 2
     adapting = sum(scale.draws_of(size) * steps for size, steps in scale.adapt_steps.items())
-    n_steps = 0.0 if variant.trained_as else scale.steps * in_training
+    in_step_0 = model.sizes.get("initialise", 0.0) * len(sources)
+    n_steps = 0.0 if variant.trained_as else scale.steps * (in_training + in_step_0)
     if variant.transfer:
         n_steps += len(experiment.targets) * adapting * in_adaptation
     return MethodCheck(
@@ -365,12 +183,13 @@ def relative_time(model: TrainableMethod, domain: str, settings: Settings) -> fl
 
     Where iterates persist, most later steps are roll-outs without gradient and a few differentiated phases.
     """
-    if settings.lower_level == "unrolled":
+    equilibrium = settings.equilibrium
+    if equilibrium is None:
         return 1.0
-    phases = network_of(model, domain).architecture.phases
-    continued = settings.continued_phases + SHARE_WITHOUT_GRADIENT * settings.longest_rollout / 2
-    share = (1 - settings.chains_after) * (1 - settings.fresh) * (1 - settings.restart)
-    return 1 + share * (continued / phases - 1)
+    continued = equilibrium.phases + SHARE_WITHOUT_GRADIENT * equilibrium.rollout / 2
+    n_persisting = sum(persists(settings, step) for step in range(settings.steps))
+    share = n_persisting / settings.steps * (1 - equilibrium.restart)
+    return 1 + share * (continued / network_of(model, domain).n_phases - 1)
 
 
 def timed_step(

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ulda.experiments.definition import Experiment
-from ulda.experiments.recipes import shared_parameters
-from ulda.experiments.running import variant_titles
-from ulda.experiments.runs import Run, cost_of
+from ulda.experiments.runs import cost_of
 
 
 def rows_of_efficiency(
@@ -28,11 +26,10 @@ def rows_of_efficiency(
     Returns
     -------
         The rows, with the header. Parameters are those that reconstruct a target, or a source where there was no
-        adaptation; many target slices may have more of them than few. Training is the time of all its steps, those of
+        adaptation: those that serve every domain, and its own. Training is the time of all its steps, those of
         networks that only help among them, on the processor where the run knows it; the time per slice is the mean
         over the tested domains and runs; memory is the largest of any process, with all that the process had loaded.
     """
-    titles = variant_titles(experiment)
     rows = [
         [
             "method",
@@ -48,18 +45,16 @@ def rows_of_efficiency(
         own = [entry for entry in runs.values() if entry["run"]["method"] == variant.name]
         trained = [entry for entry in own if entry["run"]["kind"] == "train"]
         adapted = [[entry for entry in own if _is_adaptation(entry, size)] for size in sizes]
-        # an adaptation knows what it adapted; a training knows it only of its day
-        counted = [entry for entries in adapted for entry in entries if "n_adapted" in entry] or trained
-        reconstructing = [entry for entries in adapted for entry in entries] or trained
+        counted = [entry for entries in adapted for entry in entries] or trained
         tests = [result["seconds_per_slice"] for entry in own for result in entry["results"].values()]
         memory = [entry["peak_memory_mb"] for entry in own if entry.get("peak_memory_mb") is not None]
         rows.append(
             [
-                titles[variant.name],
-                _listed(parameters_of_domain(experiment, runs, entry) for entry in reconstructing),
+                experiment.titles[variant.name],
+                _listed(entry["n_domain"] for entry in counted),
                 _listed(entry["n_adapted"] for entry in counted),
-                _mean_seconds(trained, 1),
-                *(_mean_seconds(entries, 1) for entries in adapted),
+                _mean_seconds(trained),
+                *(_mean_seconds(entries) for entries in adapted),
                 f"{sum(tests) / len(tests):.4f}" if tests else "",
                 str(max(memory)) if memory else "",
             ]
@@ -67,29 +62,14 @@ def rows_of_efficiency(
     return rows
 
 
-def parameters_of_domain(experiment: Experiment, runs: dict[str, dict[str, Any]], entry: dict[str, Any]) -> int | None:
-    """Return how many parameters reconstruct a domain in a run: those that serve every domain, and its own.
-
-    A model keeps those of its other domains beside them. An adaptation has added those of its target to those of the
-    training; the sources have as many each. None where the training of an adaptation is not among the runs.
-    """
-    run = Run(**entry["run"])
-    shared = shared_parameters(experiment.variant(run.method))
-    if run.kind == "train":
-        return shared + (int(entry["n_parameters"]) - shared) // len(experiment.sources)
-    if run.needs not in runs:
-        return None
-    return shared + int(entry["n_parameters"]) - int(runs[run.needs]["n_parameters"])
-
-
-def _listed(numbers: Iterable[int | None]) -> str:
-    return " or ".join(str(n) for n in sorted({n for n in numbers if n is not None}))
+def _listed(numbers: Iterable[int]) -> str:
+    return " or ".join(str(n) for n in sorted(set(numbers)))
 
 
 def _is_adaptation(entry: dict[str, Any], size: int) -> bool:
     return bool(entry["run"]["kind"] == "adapt" and entry["run"]["size"] == size)
 
 
-def _mean_seconds(entries: list[dict[str, Any]], digits: int) -> str:
+def _mean_seconds(entries: list[dict[str, Any]]) -> str:
     times = [cost_of(entry) for entry in entries]
-    return f"{sum(times) / len(times):.{digits}f}" if times else ""
+    return f"{sum(times) / len(times):.1f}" if times else ""

@@ -17,11 +17,10 @@ from ulda.errors import UldaError
 from ulda.evaluation.comparison import Comparison, compare
 from ulda.evaluation.learned import Learned
 from ulda.io.atomic import atomic_output
-from ulda.methods import Method
+from ulda.methods import ULDA, Method
 from ulda.physics import Mask
 from ulda.solvers import Trace
 from ulda.solvers.trace import BRANCHES
-from ulda.training import ULDA
 from ulda.training.slices import choose_slices
 
 N_EXAMPLES = 3
@@ -46,7 +45,7 @@ class Examples:
     trace
         ``phi``, ``eps`` and ``grad_norm`` after each iteration ``(iterations + 1, n)``, from before the first one, and
         ``branch``, how that iteration stepped, a place in `ulda.solvers.trace.BRANCHES`; NaN where there is none, as
-        once a slice has stopped. Files of earlier versions have no ``branch``.
+        once a slice has stopped.
     """
 
     indices: NDArray[np.int64]
@@ -98,7 +97,7 @@ def take_examples(comparison: Comparison, method: Method, domain: str, test: Dom
     (images,) = comparison.reconstructions.values()
     phases, trace = 0, dict[str, NDArray[np.float64]]()
     if isinstance(method, ULDA):
-        phases, found = method.architecture.phases, list[Trace]()
+        phases, found = method.n_phases, list[Trace]()
         longer = Learned(method, domain, TRACED_MULTIPLE * phases, found.append)
         compare({"longer": longer}, test.take(indices), mask, batch_size=len(indices))
         trace = trace_arrays(found[0])
@@ -148,7 +147,8 @@ def load_examples(path: Path) -> dict[str, Examples]:
             arrays = {name: stored[name] for name in stored.files}
         return {name.partition(".")[0]: _examples(arrays, name.partition(".")[0]) for name in arrays}
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UldaError(f"{path.name} does not hold the examples of a run ({error}); run the run again") from error
+        message = f"{path.name} does not hold the examples of a run ({error}); remove it and run the experiment again"
+        raise UldaError(message) from error
 
 
 def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:

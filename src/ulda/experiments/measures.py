@@ -15,19 +15,18 @@ from ulda.evaluation.comparison import compare
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.similarity import centred_kernel_alignment, normalised_cross_correlation
 from ulda.experiments.definition import Experiment, Measure, Variant
-from ulda.methods import TrainableMethod
+from ulda.methods import ULDA, TrainableMethod
 from ulda.methods.lda import LDA
 from ulda.models.regularizer import stacked
 from ulda.physics import Mask
 from ulda.solvers import Trace
-from ulda.training.network import ULDA
 from ulda.training.slices import choose_slices, normalised_images
 
 MULTIPLES = (1, 2, 8, 30)
 """At so many times T the quality is measured."""
 
 MEASURED_SLICES = 8
-"""The most test slices of a domain that are measured: 30 T iterations are dear."""
+"""The most test slices of a domain that are measured: 30 T iterations are expensive."""
 
 DIGITS = 4
 
@@ -69,8 +68,7 @@ def measure(wanted: Sequence[Measure], model: TrainableMethod, domain: str, test
     multiples = MULTIPLES if "beyond" in wanted else MULTIPLES[:1]
     traces: list[Trace] = []
     methods = {
-        f"{n}T": Learned(network, domain, n * network.architecture.phases, traces.append if n == 1 else None)
-        for n in multiples
+        f"{n}T": Learned(network, domain, n * network.n_phases, traces.append if n == 1 else None) for n in multiples
     }
     scores = compare(methods, some, mask).scores
     if "beyond" in wanted:
@@ -97,7 +95,7 @@ def similarity(first: TrainableMethod, second: TrainableMethod, domain: str, tes
     """Return NCC and CKA between the features of two models, g alone, of some test slices of a domain."""
     images = stacked(normalised_images(_some(test)))
     networks = [network_of(model, domain).cpu() for model in (first, second)]
-    a, b = (network.extractor(images) for network in networks)
+    a, b = (network.prior.extractor(images) for network in networks)
     return {
         "ncc": round(normalised_cross_correlation(a, b), DIGITS),
         "cka": round(centred_kernel_alignment(a, b), DIGITS),

@@ -121,7 +121,6 @@ def _tested(key: str, result: Mapping[str, Any], domain: str, facts: Mapping[str
         raise ValueError(f"there is not one score for each of {counted(len(subjects), 'slice')}")
     kind, method = str(run["kind"]), str(run["method"])
     parts = {name: dict(result.get(name, {})) for name in ("variant", "scale", "recipe", "software", "spent")}
-    is_named = kind == "classical" or parts["variant"].get("label")
     return Tested(
         key=key,
         kind=kind,
@@ -129,7 +128,7 @@ def _tested(key: str, result: Mapping[str, Any], domain: str, facts: Mapping[str
         size=int(run["size"]),
         draw=int(run["draw"]),
         domain=domain,
-        title=method if is_named else str(result.get("title", method)),
+        title=str(result["title"]),
         side=int(parts["scale"].get("side", 0)),
         subjects=subjects,
         scores=scores,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +19,10 @@ from ulda.evaluation.report.comparison_file import FILE_NAME
 from ulda.evaluation.report.content import Provenance, Report, Slice, Traces
 from ulda.evaluation.report.images import magnitude_of
 from ulda.evaluation.report.sources import read_report as read_other_report
-from ulda.experiments.definition import Experiment, experiment_names, load_experiment
-from ulda.experiments.examples import Examples, load_examples
+from ulda.experiments.definition import SUBJECTS, Experiment, experiment_names, load_experiment
+from ulda.experiments.examples import TRACED, Examples, load_examples
 from ulda.experiments.report_choice import AS_TRAINED, Choice, Tested, choose, tests_in
-from ulda.experiments.runs import read_runs
+from ulda.experiments.runs import read_packed, read_runs
 from ulda.io.fingerprints import fingerprint
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask
@@ -88,13 +87,13 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
         The number of target slices, 0 for the methods as trained; by default the fewest that most methods have.
     """
     source = Path(source)
-    tests = tests_in(_runs(source), source.name)
-    definitions = _definitions(tests)
+    tests, definitions = _read(source)
     choice = choose(tests, definitions, domain, slices, source.name)
     first = choice.tested[0]
     entries = list(_domain_entries(choice, definitions))
     mask = _mask(first, entries)
-    subjects = next((str(entry["subjects_are"]) for entry in entries if entry.get("subjects_are")), "")
+    named = (str(entry["subjects_are"]) for entry in entries if "subjects_are" in entry)
+    subjects = next((name for name in named if name != SUBJECTS), "")
     examples, notes = ({}, _PACKED) if source.is_file() else _examples(source, choice)
     data = None if source.is_file() else _data(source, first)
     shown = next(iter(examples.values()), None)
@@ -118,26 +117,21 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
     return replace(report, verdict=_verdict(report, subjects))
 
 
-def _runs(source: Path) -> dict[str, Any]:
-    place = source if source.is_file() else source / RUNS
-    try:
-        runs = read_runs(place)
-        if not isinstance(runs, dict):
-            raise TypeError("it has no runs by their names")
-    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError) as error:
-        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{source.name} is not a file that `ulda experiment pack` wrote ({detail})") from error
-    if not runs:
-        raise UldaError(f"there are no runs in {place} yet; `ulda experiment run` writes them")
-    return runs
-
-
-def _definitions(tests: Sequence[Tested]) -> list[Experiment]:
-    """Return the experiments that the runs are of, as far as they come with the package."""
-    known = set(experiment_names())
-    found = [(load_experiment(name), scale) for name, scale in _named(tests) if name in known]
-    # at a scale it may have other domains
-    return [experiment.at(scale) for experiment, scale in found if scale in experiment.scales]
+def _read(source: Path) -> tuple[list[Tested], list[Experiment]]:
+    """Return what was tested, and the experiments it is of: that in the packed file, or those of the package."""
+    if source.is_file():
+        packed = read_packed(source)
+        tests = tests_in(packed.runs, source.name)
+        definitions = [packed.experiment]
+    else:
+        tests = tests_in(read_runs(source / RUNS), source.name)
+        known = set(experiment_names())
+        found = [(load_experiment(name), scale) for name, scale in _named(tests) if name in known]
+        # at a scale it may have other domains
+        definitions = [experiment.at(scale) for experiment, scale in found if scale in experiment.scales]
+    if not tests:
+        raise UldaError(f"there are no runs in {source} yet; `ulda experiment run` writes them")
+    return tests, definitions
 
 
 def _named(tests: Sequence[Tested]) -> list[tuple[str, str]]:
@@ -246,8 +240,7 @@ def _traces(examples: Examples) -> Traces:
 
 
 def _steps(examples: Examples, sample: int) -> tuple[Step, ...]:
-    phi, eps, grad_norm = (examples.trace[name][:, sample] for name in ("phi", "eps", "grad_norm"))
-    taken = examples.trace.get("branch", np.full_like(examples.trace["phi"], np.nan))[:, sample]
+    phi, eps, grad_norm, taken = (examples.trace[name][:, sample] for name in TRACED)
     unknown = float("nan")
     return tuple(
         Step(
@@ -260,8 +253,9 @@ def _steps(examples: Examples, sample: int) -> tuple[Step, ...]:
             f=unknown,
             r=unknown,
             step_length=unknown,
-            branch=BRANCHES[int(taken[t])] if taken[t] in range(len(BRANCHES)) else "",
+            branch=BRANCHES[int(taken[t])],
             line_search_steps=-1,
+            proposal_steps=-1,
         )
         for t in range(1, len(phi))
         if not np.isnan(phi[t])

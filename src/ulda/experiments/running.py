@@ -1,4 +1,4 @@
-"""Run one run of an experiment; what was interrupted goes on where it stopped."""
+"""Do one run of an experiment; what was interrupted continues where it stopped."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
-from ulda.experiments.recipes import code_fingerprint, digest_of, given_settings, outdated, recipe_of
+from ulda.experiments.recipes import code_fingerprint, digest_of, outdated, recipe_of, settings_of
 from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, write_run
 from ulda.io.fingerprints import fingerprint
-from ulda.methods import (
-    CLASSICAL,
-    Method,
-    TrainableMethod,
-    Training,
-    load_method,
-    method_class,
-)
+from ulda.methods import CLASSICAL, Method, TrainableMethod, Training, load_method, method_class, new_method
+from ulda.methods.listing import weightless
+from ulda.methods.runs import check_phases, peak_memory_mb
 from ulda.solvers.certificate import software_versions
 from ulda.training.history import Report
-from ulda.training.runs import peak_memory_mb
 
 if sys.platform != "win32":  # which has no such locks
     import fcntl
@@ -89,7 +83,7 @@ class Runner:
         return self._result_of(run).exists()
 
     def is_claimed(self, run: Run) -> bool:
-        """Tell whether a process runs a run."""
+        """Tell whether a process does a run."""
         with _lock(self._lock_of(run)) as is_free:
             return not is_free
 
@@ -99,14 +93,14 @@ class Runner:
         if run.kind != "adapt":
             return recipe
         trained = json.loads((self.runs_folder / f"{run.needs}.json").read_text(encoding="utf-8"))
-        return recipe | {"trained": digest_of(trained["recipe"]) if "recipe" in trained else ""}
+        return recipe | {"trained": digest_of(trained["recipe"])}
 
     def outdated(self) -> list[Run]:
         """Return the runs with a result of other settings than today's."""
         return outdated(self.experiment, self.data.scale, read_runs(self.runs_folder))
 
     def forget(self, run: Run) -> None:
-        """Remove the result of a run, with its examples and what it trained, so that it is run anew.
+        """Remove the result of a run, with its examples and what it trained, so that it is done anew.
 
         What was adapted from a training goes with it, also what is not done yet.
         """
@@ -131,10 +125,10 @@ class Runner:
                 self._result_of(run).unlink(missing_ok=True)
 
     def run(self, run: Run, report: Report | None = None) -> dict[str, Any]:
-        """Run a run and write its result; a run that another process runs is refused."""
+        """Do a run and write its result; one that another process does is refused."""
         with _lock(self._lock_of(run), patience=1.0) as is_free:
             if not is_free:
-                raise UldaError(f"another process runs the run {run.key} in {self.folder}")
+                raise UldaError(f"another process does the run {run.key} in {self.folder}")
             return self._run(run, report)
 
     def _run(self, run: Run, report: Report | None) -> dict[str, Any]:
@@ -145,6 +139,7 @@ class Runner:
             "experiment": self.experiment.name,
             "scale": {"name": self.scale_name} | self.data.scale.model_dump(mode="json"),
             "variant": self.experiment.variant(run.method).model_dump(mode="json"),
+            "title": self.experiment.titles[run.method],
             "recipe": self.recipe(run),
             "software": software_versions() | {"code": code_fingerprint()},
             "threads": torch.get_num_threads(),
@@ -159,18 +154,14 @@ class Runner:
         scale, variant = self.data.scale, self.experiment.variant(run.method)
         loaded = [self.data.task(entry, scale.source_slices) for entry in self.experiment.sources]
         names = [entry.name for entry in self.experiment.sources]
-        kind = method_class(variant.method)
-        check_measurable(variant, kind)
-        model = kind(sources=names, **variant.sizes).to(self.device)
+        check_measurable(variant, method_class(variant.method))
+        model = new_method(variant.method, names, preset=variant.preset, **variant.sizes).to(self.device)
+        settings = settings_of(variant, scale, run)
+        check_phases(settings, model.sizes.get("phases"))
         place = self._model_folder(run.method)
+        tasks = [task.to(self.device) for task, _ in loaded]
         with _Processor(place / "training", self.device) as processor:
-            training = model.fit(
-                [task.to(self.device) for task, _ in loaded],
-                scale.budget(),
-                changes=given_settings(variant.train, scale.steps),
-                folder=place / "training",
-                report=report,
-            )
+            training = model.fit(tasks, settings, folder=place / "training", report=report)
         model.save(place, {"experiment": self.experiment.name}, overwrite=True)
         results = {}
         for entry, (_, slices) in zip(self.experiment.sources, loaded, strict=True):
@@ -179,16 +170,19 @@ class Runner:
                 "trained_on": slices.fingerprint(),
                 "n": len(slices),
             }
+        shared = shared_parameters(variant)
+        counts = {
+            "n_parameters": model.n_parameters,
+            "n_domain": shared + (model.n_parameters - shared) // len(names),
+            "n_adapted": model.n_trainable(adapt=True),
+        }
         extra = self._measure(variant, model, self.experiment.sources)
-        return _counts(model) | {"spent": processor.spent_by(training), "results": results} | extra
+        return counts | {"spent": processor.spent_by(training), "results": results} | extra
 
     def _adapt(self, run: Run, report: Report | None) -> dict[str, Any]:
-        scale, variant, entry = (
-            self.data.scale,
-            self.experiment.variant(run.method),
-            self.experiment.domain(run.domain),
-        )
+        variant, entry = self.experiment.variant(run.method), self.experiment.domain(run.domain)
         model = self._trained(variant)
+        before = model.n_parameters
         found: dict[str, Any] = {}
         if run.size == UNADAPTED_SIZE:
             model.add_domain(entry.name)
@@ -196,21 +190,19 @@ class Runner:
             test = self._test(run, model, entry)
         else:
             task, slices = self.data.task(entry, run.size, run.draw)
-            steps = scale.adapt_steps[run.size]
+            settings = settings_of(variant, self.data.scale, run)
             place = self._model_folder(run.method) / "adapted" / run.key
             with _Processor(place, self.device) as processor:
-                training = model.adapt(
-                    task.to(self.device),
-                    scale.budget(run.size),
-                    seed=run.draw,
-                    changes=given_settings(variant.adapt, steps),
-                    folder=place,
-                    report=report,
-                )
+                training = model.adapt(task.to(self.device), settings, folder=place, report=report)
             found["spent"] = processor.spent_by(training)
             test = self._test(run, model, entry) | {"trained_on": slices.fingerprint(), "n": len(slices)}
             found |= self._measure(variant, model, [entry])
-        return _counts(model) | found | {"results": {entry.name: test}}
+        counts = {
+            "n_parameters": model.n_parameters,
+            "n_domain": shared_parameters(variant) + model.n_parameters - before,
+            "n_adapted": model.n_adapted(entry.name),
+        }
+        return counts | found | {"results": {entry.name: test}}
 
     def _trained(self, variant: Variant) -> TrainableMethod:
         """Return the model of a variant as the sources made it."""
@@ -220,7 +212,7 @@ class Runner:
         model = load_method(self._model_folder(name))
         if not variant.trained_as:
             return model.to(self.device)
-        own = method_class(variant.method)(sources=model.sources, **variant.sizes)
+        own = new_method(variant.method, model.sources, preset=variant.preset, **variant.sizes)
         own.load_state_dict(model.state_dict())
         return own.eval().to(self.device)
 
@@ -293,7 +285,7 @@ def _take(file: TextIO) -> bool:
 
 
 class _Processor:
-    """The processor time of a training; unknown where it goes on with an interrupted one, or computes elsewhere."""
+    """The processor time of a training; unknown where it continues an interrupted one, or computes elsewhere."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self.is_resumed = any(folder.rglob("checkpoint.safetensors"))
@@ -316,18 +308,6 @@ class _Processor:
         return spent
 
 
-def _counts(model: TrainableMethod) -> dict[str, Any]:
-    is_adapted = model.domain is not None and model.domain in model.adapted_to
-    n_adapted = model.n_adapted(str(model.domain)) if is_adapted else model.n_trainable(adapt=True)
-    return {"n_parameters": model.n_parameters, "n_adapted": n_adapted, "title": model.title}
-
-
-def variant_titles(experiment: Experiment) -> dict[str, str]:
-    """Return the name of each variant for people: its label, or the title of its method."""
-
-    def title(variant: Variant) -> str:
-        if variant.label or not variant.is_learned:
-            return variant.name
-        return method_class(variant.method).title
-
-    return {variant.name: title(variant) for variant in experiment.variants}
+def shared_parameters(variant: Variant) -> int:
+    """Return how many parameters of a method serve every domain: those that it has without any."""
+    return weightless(variant.method, preset=variant.preset, **variant.sizes).n_parameters

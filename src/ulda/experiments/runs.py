@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ulda.errors import UldaError
 from ulda.experiments.definition import Experiment, Scale
 from ulda.io.atomic import atomic_output
+from ulda.training.settings import checked
 
 Kind = Literal["train", "adapt", "classical"]
 UNADAPTED_SIZE = 0
@@ -35,7 +36,7 @@ class Run:
     compare_with
         The variant whose training a training is compared with; empty for none.
     trained_as
-        The variant whose training an adaptation goes on from; empty for its own.
+        The variant whose training an adaptation starts from; empty for its own.
     """
 
     kind: Kind
@@ -57,7 +58,7 @@ class Run:
 
     @property
     def needs(self) -> str | None:
-        """The key of the run that must be done before; None without one."""
+        """The key of the run that must be done first; None without one."""
         if self.kind == "adapt":
             return f"train-{self.trained_as or self.method}"
         return f"train-{self.compare_with}" if self.compare_with else None
@@ -99,27 +100,58 @@ def write_run(folder: Path, run: Run, found: dict[str, Any]) -> None:
 
 
 def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the results in a folder of runs, or in one file that `pack` wrote, by their keys."""
-    if folder.is_file():
-        packed: dict[str, dict[str, Any]] = json.loads(folder.read_text(encoding="utf-8"))["runs"]
-        return packed
+    """Return the results in a folder of runs, by their keys."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and its run is run again") from error
+            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and it is made again") from error
     return found
 
 
-def scale_of(path: Path) -> str:
-    """Return the name of the scale of a file that `pack` wrote."""
-    return str(json.loads(path.read_text(encoding="utf-8")).get("scale"))
+@dataclass(frozen=True)
+class Packed:
+    """The results of an experiment in one file.
+
+    Attributes
+    ----------
+    experiment, scale_name
+        What was run, as it was defined then, and at which scale.
+    runs
+        The results by their keys.
+    """
+
+    experiment: Experiment
+    scale_name: str
+    runs: dict[str, dict[str, Any]]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of target slices that there are results for."""
+        found = {result["run"]["size"] for result in self.runs.values()}
+        return tuple(size for size in self.experiment.scale(self.scale_name).sizes if size in found)
 
 
-def seconds_of(result: dict[str, Any]) -> float:
-    """Return the time of a run, that before an interruption among it, which older files tell apart."""
-    return max(float(result["wall_clock"]), float(result.get("spent", {}).get("seconds", 0.0)))
+def pack(packed: Packed, path: Path) -> None:
+    """Write the results of an experiment into one compact file, with its definition."""
+    definition = packed.experiment.model_dump(mode="json", exclude_defaults=True)
+    content = {"definition": definition, "scale": packed.scale_name, "runs": packed.runs}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_output(path, overwrite=True) as temporary:
+        temporary.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def read_packed(path: Path) -> Packed:
+    """Read a file that `pack` wrote; the experiment has the domains of the scale."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        experiment = checked(Experiment, content["definition"]).at(content["scale"])
+        runs = dict(content["runs"])
+    except (OSError, ValueError, LookupError, TypeError, UldaError) as error:
+        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UldaError(f"{path.name} is not a file that `ulda experiment pack` wrote ({detail})") from error
+    return Packed(experiment, content["scale"], runs)
 
 
 def cost_of(result: dict[str, Any]) -> float:
@@ -129,10 +161,3 @@ def cost_of(result: dict[str, Any]) -> float:
     """
     spent = result["spent"]
     return float(spent.get("processor_seconds", spent["seconds"]))
-
-
-def pack(runs: dict[str, dict[str, Any]], path: Path, **facts: Any) -> None:
-    """Write all runs into one compact file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_output(path, overwrite=True) as temporary:
-        temporary.write_text(json.dumps(facts | {"runs": runs}, separators=(",", ":")) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from ulda.errors import UldaError
 from ulda.experiments.dry_run import TIMED_SIDE, check_method
 from ulda.experiments.recipes import outdated
 from ulda.experiments.running import Runner
-from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, seconds_of
+from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of
 
 _POLL = 0.5
 
@@ -33,7 +33,7 @@ class Progress:
     seconds_left
         Time of the runs to do, one after the other; None where nothing was measured yet.
     running
-        The runs that are being run.
+        The runs under way.
     outdated
         How many of those done have other settings than today's.
     """
@@ -80,7 +80,7 @@ def estimate(run: Run, results: dict[str, dict[str, Any]], steps: Mapping[int, i
     Other numbers of target slices count in proportion to their `steps`; none at all is only a test.
     """
     done = [
-        (entry["run"], seconds_of(entry) * steps.get(run.size, 1) / steps.get(entry["run"]["size"], 1))
+        (entry["run"], float(entry["wall_clock"]) * steps.get(run.size, 1) / steps.get(entry["run"]["size"], 1))
         for entry in results.values()
         if (entry["run"]["size"] == UNADAPTED_SIZE) == (run.size == UNADAPTED_SIZE)
     ]
@@ -155,7 +155,7 @@ def run_all(
     command: Callable[[Run], list[str]],
     report: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Run what is left, each run in a process of its own; runs that another process runs are left to it.
+    """Run what is left, each run in a process of its own; those of another process are left to it.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def run_all(
     methods
         Only the runs of these methods; all if empty.
     command
-        Returns the command line that runs a run.
+        Returns the command line that does a run.
     report
         Called when a run begins or ends.
     """

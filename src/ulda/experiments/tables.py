@@ -14,7 +14,6 @@ import numpy as np
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, paired_difference
 from ulda.experiments.definition import Experiment
-from ulda.experiments.running import variant_titles
 from ulda.experiments.runs import UNADAPTED_SIZE
 
 Format = Literal["md", "tex", "csv"]
@@ -90,7 +89,7 @@ def _entry(key: Key, draws: Sequence[Mapping[str, Any]]) -> Entry:
     if len(tested_on) > 1:
         raise UldaError(
             f"the draws of {key[0]} on {key[1]} with {key[2]} slices were tested on different slices or with different "
-            "masks; remove the older ones from the folder of the runs, and run them again"
+            "masks; remove the older ones from the folder of the runs, and run the experiment again"
         )
     ((subjects, basis),) = tested_on
     psnr, ssim = (np.array([scores[name] for scores in draws], float) for name in ("psnr", "ssim"))
@@ -138,7 +137,7 @@ def rows_of(
     """
     for name in domains:
         experiment.domain(name)
-    entries, titles = collect(runs), variant_titles(experiment)
+    entries, titles = collect(runs), experiment.titles
     columns = [
         (source.name, size)
         for source in experiment.sources
@@ -198,7 +197,7 @@ def records_of(experiment: Experiment, runs: dict[str, dict[str, Any]], domains:
     """
     for name in domains:
         experiment.domain(name)
-    entries, titles = collect(runs), variant_titles(experiment)
+    entries, titles = collect(runs), experiment.titles
     sources = {entry.name for entry in experiment.sources}
     sizes = {
         name: sorted(size for method, domain, size in entries if (method, domain) == (experiment.reference, name))
@@ -285,13 +284,13 @@ def formatted(rows: list[list[str]], style: Format) -> str:
     | U-LDA | 27.1 / 0.840 |
     """
     if style == "md":
-        lines = ["| " + " | ".join(run.replace("|", r"\|") for run in row) + " |" for row in rows]
+        lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in rows]
         return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
     if style == "csv":
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerows(rows)
         return stream.getvalue().rstrip("\n")
-    lines = [" & ".join(_tex(run) for run in row) + r" \\" for row in rows]
+    lines = [" & ".join(_tex(text) for text in row) + r" \\" for row in rows]
     head = [r"\begin{tabular}{l" + "c" * (len(rows[0]) - 1) + "}", r"\hline", lines[0], r"\hline"]
     return "\n".join([*head, *lines[1:], r"\hline", r"\end{tabular}"])
 

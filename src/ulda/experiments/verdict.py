@@ -8,7 +8,6 @@ from typing import Any
 
 from ulda.evaluation.paired import PairedDifference
 from ulda.experiments.definition import Experiment
-from ulda.experiments.running import variant_titles
 from ulda.experiments.tables import SOURCE, Entry, Key, Score, collect, difference, slices_in_words
 
 SCORES: tuple[Score, ...] = ("psnr", "ssim")
@@ -119,7 +118,7 @@ def _standing(
 
 def sentences(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[str]:
     """Return what the results say, one sentence for each comparison, and one that counts them."""
-    found, titles = standings(experiment, runs, sizes), variant_titles(experiment)
+    found, titles = standings(experiment, runs, sizes), experiment.titles
     other = "variant" if experiment.family else "other method"
     if not found:
         return ["there is nothing to compare yet"]
@@ -135,7 +134,7 @@ def sentences(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Se
 
 def overview(experiment: Experiment, runs: dict[str, dict[str, Any]], sizes: Sequence[int]) -> list[list[str]]:
     """Return the standings as rows: target, slices, scores of the reference, the best others in PSNR and in SSIM."""
-    entries, titles = collect(runs), variant_titles(experiment)
+    entries, titles = collect(runs), experiment.titles
     rows: dict[tuple[str, int, int], list[str]] = {}
     for standing in standings(experiment, runs, sizes):
         ours = entries[experiment.reference, standing.target, standing.size].text()

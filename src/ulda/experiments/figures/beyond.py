@@ -1,4 +1,4 @@
-"""How PSNR changes where the solver goes on far beyond the iterations it was trained with."""
+"""How PSNR changes where the solver continues far beyond the iterations it was trained with."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ulda.evaluation.paired import PairedDifference
-from ulda.experiments.efficiency import parameters_of_domain
 from ulda.experiments.figures.results import NothingToDrawError, Results, basis_words, interval, interval_words
 from ulda.experiments.figures.style import add_legend, literal, log_axis, new_figure, panels
 from ulda.experiments.runs import UNADAPTED_SIZE, Run, cost_of
@@ -75,9 +74,8 @@ def points(results: Results, target: str, size: int) -> list[Point]:
         entry = results.entries[(method, target, size)]
         seconds = cost_of(training) + np.mean([cost_of(run) for run in adaptations])
         quality = interval(entry.psnr.mean(0), entry.subjects)
-        n_parameters = parameters_of_domain(results.experiment, results.runs, adaptations[0])
         per_slice = np.mean([run["results"][target]["seconds_per_slice"] for run in adaptations])
-        assert n_parameters is not None
+        n_parameters = int(adaptations[0]["n_domain"])
         found.append(Point(method, quality, n_parameters, float(seconds) / 60, 1000 * float(per_slice)))
     return found
 

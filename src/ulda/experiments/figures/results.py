@@ -10,17 +10,13 @@ from typing import Any
 
 from ulda.errors import UldaError
 from ulda.evaluation.paired import PairedDifference, counted, counted_span, paired_difference
-from ulda.experiments.definition import DomainEntry, Experiment
+from ulda.experiments.definition import SUBJECTS, Experiment
 from ulda.experiments.examples import Examples, load_examples
 from ulda.experiments.figures.style import Look, looks_of
 from ulda.experiments.measures import MEASURED_SLICES
-from ulda.experiments.running import variant_titles
 from ulda.experiments.runs import UNADAPTED_SIZE, Run
 from ulda.experiments.tables import SOURCE, Entry, Key, collect
 from ulda.training.slices import choose_slices
-
-SUBJECTS: str = DomainEntry.model_fields["subjects_are"].default
-"""What counts as a subject where the definition does not say."""
 
 
 class NothingToDrawError(UldaError):
@@ -54,7 +50,7 @@ class Results:
     @cached_property
     def titles(self) -> dict[str, str]:
         """The name of each method for people."""
-        return variant_titles(self.experiment)
+        return self.experiment.titles
 
     @cached_property
     def looks(self) -> dict[str, Look]:
@@ -167,7 +163,7 @@ def subject_words(numbers: Sequence[int], subjects_are: str = SUBJECTS) -> str:
 
 
 def measured_words(results: Results, domain: str) -> str:
-    """Say on how many slices and subjects of a domain a run measures what is dearer than the scores."""
+    """Say on how many slices and subjects of a domain a run measures what is more expensive than the scores."""
     subjects = next(r["results"][domain]["subjects"] for r in results.runs.values() if domain in r["results"])
     chosen = choose_slices(subjects, min(MEASURED_SLICES, len(subjects)))
     of = subject_words([len({subjects[i] for i in chosen})], results.subjects_are(domain))

@@ -10,7 +10,6 @@ from ulda.experiments.definition import Variant
 from ulda.experiments.figures.results import NothingToDrawError, Results, measured_words
 from ulda.experiments.figures.style import add_legend, literal, looks_of, new_figure, panels
 from ulda.experiments.runs import Run
-from ulda.training import Architecture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,10 +65,10 @@ def _limits(family: Family) -> tuple[float, float]:
 def _families(results: Results) -> dict[str, Family]:
     found: dict[str, Family] = {}
     for variant in results.experiment.variants:
-        extra = results.runs.get(Run("train", variant.name).key, {}).get("extra", {})
-        measured = {domain: of["similarity"] for domain, of in extra.items() if "similarity" in of}
+        trained = results.runs.get(Run("train", variant.name).key, {})
+        measured = {domain: of["similarity"] for domain, of in trained.get("extra", {}).items() if "similarity" in of}
         if measured:
-            phases = int(variant.sizes.get("phases", Architecture().phases))
+            phases = int(trained["recipe"]["sizes"]["phases"])
             found.setdefault(_all_else(variant), {})[phases] = measured
     return found
 
