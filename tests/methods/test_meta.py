@@ -174,7 +174,7 @@ def test_inner_and_outer_steps_see_different_slices(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("ulda.methods.ulda.unrolled_loss", spy)
     for step in range(1200):
-        model.loss(data, draw([data], settings, step, {}), settings, step)
+        model.loss(data, draw([data], settings, step_generator(settings, step)), settings, step)
     assert set(seen[True]) == {4, 9}
     assert set(seen[False]) == set(range(11)) - {4, 9}
     for counts in seen.values():  # evenly, within five standard deviations
