@@ -25,7 +25,7 @@ from ulda.data import demo
 from ulda.methods.unet import UNet
 from ulda.metrics import psnr
 from ulda.physics import CartesianMRI, Mask, cartesian_mask, fft2c
-from ulda.solvers import Candidate, GradientProposal, Proposal, Reconstruction, elda, verify
+from ulda.solvers import Candidate, GradientProposal, Proposal, Reconstruction, certify, elda, verify
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- certified network: begin -->", "<!-- certified network: end -->"
@@ -108,7 +108,7 @@ def measure(steps: int = STEPS) -> dict[str, Any]:
         for phases in PHASES:
             for name, proposal in proposals.items():
                 x, trace = elda(problem, x0, proposal, model.options(model.domain, iterations=phases))
-                certificate = trace.certificate(y, physics, regularizer, x)
+                certificate = certify(trace, y, physics, regularizer, x)
                 trail = [step for i in range(trace.n_samples) for step in trace.steps(i)]
                 runs.append(
                     {

@@ -34,8 +34,8 @@ from ulda.experiments.running import Runner
 from ulda.experiments.runs import Run, cost_of, pack, read_runs, write_run
 from ulda.methods import load_method
 from ulda.solvers import Options, Trace
+from ulda.solvers.batch import LINE_SEARCH
 from ulda.solvers.objective import Evaluation
-from ulda.solvers.trace import LINE_SEARCH
 from ulda.training.history import Progress, write_log
 
 RUNS = [

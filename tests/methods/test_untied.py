@@ -19,7 +19,7 @@ from ulda.methods import METHODS, ULDA, load_method, method_class
 from ulda.methods.untied import Untied, UntiedRegularizer
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.solvers import verify
+from ulda.solvers import certify, verify
 from ulda.training.schedule import rate_multiplier
 from ulda.training.settings import Settings
 from ulda.training.tasks import Batch, Task, draw, step_generator
@@ -185,8 +185,8 @@ def test_it_has_no_certificate_and_says_so() -> None:
     with torch.no_grad():
         x, trace = model(y, physics, "knee", return_trace=True)
     with pytest.raises(UldaError, match=r"no gradient, .* no certificate"):
-        trace.certificate(y, physics, model.regularizer("knee"), x)
-    certificate = trace.certificate(y, physics, Regularizer(model.prior.extractor, model.adapter("knee")), x)
+        certify(trace, y, physics, model.regularizer("knee"), x)
+    certificate = certify(trace, y, physics, Regularizer(model.prior.extractor, model.adapter("knee")), x)
     problems = verify(certificate, y, physics, model.regularizer("knee"), x).problems
     assert any("there is no certificate" in problem for problem in problems)
     with pytest.raises(UldaError, match=r"no certificate.* or set penalty_weight to 0"):

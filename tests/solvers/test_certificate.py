@@ -31,6 +31,7 @@ from ulda.solvers import (
     Reconstruction,
     Run,
     Trace,
+    certify,
     describe,
     elda,
     load_run,
@@ -70,7 +71,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         x, trace = elda(
             Reconstruction(physics, y, regularizer), physics.A_adjoint(y), PROPOSALS[request.param], OPTIONS
         )
-    return Run(y, physics, regularizer, x, None, trace.certificate(y, physics, regularizer, x))
+    return Run(y, physics, regularizer, x, None, certify(trace, y, physics, regularizer, x))
 
 
 def parts(run: Run) -> tuple[torch.Tensor, Physics, Regularizer]:
@@ -117,7 +118,7 @@ def test_the_words_of_a_run_that_converged() -> None:
     problem, x0 = learned_problem(1)
     with torch.no_grad():
         x, trace = elda(problem, x0, GradientProposal(alpha=0.1, beta=0.1), Options(eps_0=3.0, eps_tol=2.0))
-    certificate = trace.certificate(problem.y, problem.physics, problem.regularizer, x)
+    certificate = certify(trace, problem.y, problem.physics, problem.regularizer, x)
     assert len({step["eps"] for step in certificate["samples"][0]["iterations"]}) > 1
     assert describe(certificate)[-1].endswith(": a stationary point of phi_eps to this accuracy.")
 
@@ -205,7 +206,7 @@ def rising(run: Run) -> Run:
     x, trace = solve(run, GradientProposal(alpha=1e-4, beta=0.002), uphill, x0)
     rises = [step.phi / step.phi_before - 1 for sample in range(2) for step in trace.steps(sample)]
     assert all(0 < rise < 1e-4 for rise in rises)
-    return Run(*parts(run), x, x0, trace.certificate(*parts(run), x, x0))
+    return Run(*parts(run), x, x0, certify(trace, *parts(run), x, x0))
 
 
 def test_a_rise_that_hides_in_the_tolerance_is_found(rising: Run) -> None:
@@ -493,7 +494,7 @@ def test_tampering_is_detected(run: Run, tamper: Callable[[Run], dict[str, Any]]
 
 def test_a_run_that_does_not_descend_is_not_certified(run: Run) -> None:
     x, trace = solve(run, GradientProposal(beta=50.0), Options(eps_0=0.003, iterations=2, safeguard=False))
-    certificate = trace.certificate(run.y, run.physics, run.regularizer, x)
+    certificate = certify(trace, run.y, run.physics, run.regularizer, x)
     assert not certificate["samples"][0]["every_inequality_held"]
     verdict = verify(certificate, run.y, run.physics, run.regularizer, x)
     assert not verdict.ok
@@ -503,7 +504,7 @@ def test_a_run_that_does_not_descend_is_not_certified(run: Run) -> None:
 def test_another_start_cannot_pass_for_zero_filling(run: Run) -> None:
     x0 = torch.ones_like(run.x)
     x, trace = solve(run, x0=x0)
-    certificate = trace.certificate(run.y, run.physics, run.regularizer, x, x0)
+    certificate = certify(trace, run.y, run.physics, run.regularizer, x, x0)
     assert certificate["start"] == "given"
     assert verify(certificate, run.y, run.physics, run.regularizer, x, x0).ok
     assert "give verify its starting point" in verify(certificate, run.y, run.physics, run.regularizer, x).problems[0]
@@ -520,7 +521,7 @@ def test_a_faint_sample_is_compared_with_its_own_peak(run: Run) -> None:
     x, trace = solve(replace(run, y=y))
     forged = x.clone()
     forged[1, 20:30] = 0
-    certificate = trace.certificate(y, run.physics, run.regularizer, forged)
+    certificate = certify(trace, y, run.physics, run.regularizer, forged)
     verdict = verify(certificate, y, run.physics, run.regularizer, forged)
     assert "the replay ends at another image" in verdict.problems[0]
 
@@ -529,7 +530,7 @@ def test_a_run_ended_by_its_callback_is_verified(run: Run) -> None:
     problem, x0 = Reconstruction(run.physics, run.y, run.regularizer), run.physics.A_adjoint(run.y)
     with torch.no_grad():
         x, trace = elda(problem, x0, None, OPTIONS, lambda status: status.iteration < 1)
-    assert verify(trace.certificate(run.y, run.physics, run.regularizer, x), *parts(run), x).ok
+    assert verify(certify(trace, run.y, run.physics, run.regularizer, x), *parts(run), x).ok
 
 
 def test_a_replay_costs_no_more_than_the_record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -566,7 +567,7 @@ def test_other_machines_may_round_differently(run: Run) -> None:
 def test_a_run_that_blew_up_has_a_certificate_that_says_so(run: Run) -> None:
     options = Options(eps_0=0.003, iterations=2, safeguard=False)
     x, trace = solve(run, GradientProposal(beta=1e300), options)
-    certificate = trace.certificate(*parts(run), x)
+    certificate = certify(trace, *parts(run), x)
     assert "NaN" not in json.dumps(certificate, allow_nan=False)
     assert not certificate["samples"][0]["every_step_descended"]
     assert describe(certificate) == ["Values that are not finite are on record: the run proves nothing."]

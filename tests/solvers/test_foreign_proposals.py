@@ -18,7 +18,7 @@ from ulda.methods.unet import UNet
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.models.regularizer import stacked, unstacked
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.solvers import Candidate, Options, Proposal, Reconstruction, Trace, elda, load_run, save_run, verify
+from ulda.solvers import Candidate, Options, Proposal, Reconstruction, Trace, certify, elda, load_run, save_run, verify
 
 OPTIONS = Options(eps_0=3e-4, eps_tol=3e-6, iterations=4)
 
@@ -96,7 +96,7 @@ def test_every_phase_descends_and_the_certificate_is_verified(problem: Reconstru
         assert all(step.phi < step.phi_before for step in steps)
         assert all(step.holds(OPTIONS) for step in steps)
     parts = problem.y, problem.physics, problem.regularizer, x
-    certificate = trace.certificate(*parts)
+    certificate = certify(trace, *parts)
     assert certificate["proposal"].keys() == {"kind", "weights"}
     assert verify(certificate, *parts, proposal=proposal).ok
 
@@ -125,7 +125,7 @@ def test_the_network_must_be_the_one_on_record(problem: Reconstruction, tmp_path
     proposal = NetworkProposal(noisy(UNet(channels=4, pools=2, inputs=2, outputs=2)))
     x, trace = solved(problem, proposal)
     parts = problem.y, problem.physics, problem.regularizer, x
-    certificate = trace.certificate(*parts)
+    certificate = certify(trace, *parts)
     problems = verify(certificate, *parts).problems
     assert len(problems) == 1
     assert "kind 'network' cannot be built from its description; pass the proposal" in problems[0]

@@ -20,7 +20,7 @@ from ulda.io.atomic import atomic_output
 from ulda.methods import ULDA, Method
 from ulda.physics import Mask
 from ulda.solvers import Trace
-from ulda.solvers.trace import BRANCHES
+from ulda.solvers.batch import BRANCHES
 from ulda.training.slices import choose_slices
 
 N_EXAMPLES = 3

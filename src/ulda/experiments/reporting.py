@@ -27,7 +27,7 @@ from ulda.io.fingerprints import fingerprint
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask
 from ulda.solvers import Step
-from ulda.solvers.trace import BRANCHES
+from ulda.solvers.batch import BRANCHES
 from ulda.training.slices import choose_slices
 
 PACKED_SUFFIX = ".json"

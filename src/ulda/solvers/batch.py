@@ -11,7 +11,10 @@ from ulda.errors import UldaError
 from ulda.solvers.objective import Evaluation, SmoothedObjective
 from ulda.solvers.options import Options
 from ulda.solvers.proposals import Candidate, Memory, Proposal
-from ulda.solvers.trace import PROPOSAL
+
+PROPOSAL, LINE_SEARCH, STALLED = 0, 1, 2
+BRANCHES = ("u", "v", "stalled")
+"""The names of the branches: a proposal, a line-search step, or no step since none descends in finite precision."""
 
 
 @dataclass(frozen=True)

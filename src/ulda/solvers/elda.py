@@ -12,11 +12,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ulda.solvers.batch import Batch, Outcome
+from ulda.solvers.batch import LINE_SEARCH, STALLED, Batch, Outcome
 from ulda.solvers.objective import SmoothedObjective, square_norm
 from ulda.solvers.options import Options
 from ulda.solvers.proposals import Candidate, GradientProposal, Memory, Proposal
-from ulda.solvers.trace import LINE_SEARCH, STALLED, Callback, Status, Trace
+from ulda.solvers.trace import Callback, Status, Trace
 
 
 def elda(

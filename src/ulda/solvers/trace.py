@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ulda.errors import MissingExtraError, UldaError
+from ulda.solvers.batch import BRANCHES, PROPOSAL, Batch, Outcome
 from ulda.solvers.objective import Evaluation, square_norm
 from ulda.solvers.options import Options
 
@@ -21,14 +22,7 @@ if TYPE_CHECKING:
     import h5py
     from matplotlib.figure import Figure
 
-    from ulda.models import Regularizer
-    from ulda.physics import Physics
-    from ulda.solvers.batch import Batch, Outcome
     from ulda.solvers.proposals import Proposal
-
-PROPOSAL, LINE_SEARCH, STALLED = 0, 1, 2
-BRANCHES = ("u", "v", "stalled")
-"""The names of the branches: a proposal, a line-search step, or no step since none descends in finite precision."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +172,6 @@ class Trace:
         """Return the options, the proposal and every iteration of every sample, for JSON."""
         samples = [[step.as_dict() for step in self.steps(i)] for i in range(self.n_samples)]
         return {"options": self.options.as_dict(), "proposal": self.proposal.as_dict(), "samples": samples}
-
-    def certificate(
-        self, y: Tensor, physics: Physics, regularizer: Regularizer, x: Tensor, x0: Tensor | None = None
-    ) -> dict[str, Any]:
-        """Return the certificate of the run; see `ulda.solvers.certificate.certify`."""
-        from ulda.solvers.certificate import certify
-
-        return certify(self, y, physics, regularizer, x, x0)
 
     def save_json(self, path: str | Path) -> None:
         """Write the trace as JSON."""

@@ -22,7 +22,7 @@ from ulda.evaluation.report.content import Metric, Report
 from ulda.evaluation.report.images import BUDGET, CHANNELS, KSPACE_RANGE, encode_report, error_scale
 from ulda.io.atomic import atomic_output
 from ulda.solvers import Step
-from ulda.solvers.trace import BRANCHES
+from ulda.solvers.batch import BRANCHES
 from ulda.version import __version__
 
 SCRIPTS = ("state.js", "images.js", "view.js", "table.js", "certificate.js", "page.js")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ulda.evaluation.report.content import Traces
 from ulda.solvers import Step
-from ulda.solvers.trace import BRANCHES
+from ulda.solvers.batch import BRANCHES
 
 NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name != "branch")
 _COUNTS = tuple(name for name in NUMBERS if Step.__dataclass_fields__[name].type in (int, "int"))

@@ -10,7 +10,7 @@ from ulda.evaluation.paired import counted
 from ulda.experiments.examples import Examples
 from ulda.experiments.figures.results import NothingToDrawError, Results, subject_words
 from ulda.experiments.figures.style import COLOURS, DASHES, add_legend, literal, log_axis, new_figure, panels
-from ulda.solvers.trace import LINE_SEARCH
+from ulda.solvers.batch import LINE_SEARCH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
