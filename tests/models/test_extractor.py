@@ -13,7 +13,8 @@ from tests.linear_checks import complex_normal
 from ulda.errors import UldaError
 from ulda.models import Adapter, ComplexConv2d, FeatureExtractor, Regularizer
 from ulda.models import extractor as extractor_module
-from ulda.models.extractor import ChannelMixing, cosine_filters, set_pair_difference
+from ulda.models.adapter import LowRankUpdate
+from ulda.models.extractor import cosine_filters, set_pair_difference
 from ulda.models.layers import SmoothedReLU, convolve
 
 
@@ -29,7 +30,7 @@ def pair_difference(width: int, size: int) -> Tensor:
 
 @pytest.fixture
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extractor_module, "_NOISE", 0.0)
+    monkeypatch.setattr(extractor_module, "NOISE", 0.0)
 
 
 def test_parameter_counts() -> None:
@@ -162,21 +163,21 @@ def test_wrong_options_are_clear_errors() -> None:
         FeatureExtractor(start="zeros")  # type: ignore[arg-type]
     with pytest.raises(UldaError, match="must be odd"):
         Adapter(kernel_size=4)
-    with pytest.raises(UldaError, match="0 or more kernels of its own, but it is asked for -1"):
-        ChannelMixing(rank=-1)
+    with pytest.raises(UldaError, match="rank 1 or more, but it is asked for 0"):
+        LowRankUpdate(rank=0)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
-def test_a_mixing_mixes_what_comes_out_of_every_convolution_and_adds_to_it(rank: int) -> None:
-    generator = torch.Generator().manual_seed(3)
-    g, mixing = FeatureExtractor(width=4, depth=2).double(), ChannelMixing(4, 2, rank).double()
-    x = torch.randn(2, 2, 9, 8, generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(g.mixed(mixing)(x), g(x))
-    for parameter in mixing.parameters():
-        torch.nn.init.normal_(parameter, generator=generator)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_low_rank_update_adds_two_convolutions_to_each_layer(rank: int) -> None:
+    """Against the layers one by one: what A and then B make of their input is added to what they return."""
+    g, update = FeatureExtractor(width=4, depth=2).double(), LowRankUpdate(4, 2, rank).double()
+    x = torch.randn(1, 2, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(update.applied_to(g)(x), g(x), rtol=0, atol=0)
+    with torch.no_grad():
+        for number, parameter in enumerate(update.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     expected = x
-    for number, (layer, mixture) in enumerate(zip(layers(g), mixing.layers, strict=True)):
-        added = mixing.weights[number](mixing.kernels[number](expected)) if rank else 0
-        expected = g.activation(mixture(layer(expected)) + added)
-    torch.testing.assert_close(g.mixed(mixing)(x), expected)
-    assert not list(g.mixed(mixing).parameters())
+    for layer, down, up in zip(g.layers, update.down, update.up, strict=True):
+        expected = g.activation(layer(expected) + up(down(expected)))
+    torch.testing.assert_close(update.applied_to(g)(x), expected)
+    assert not list(update.applied_to(g).parameters())
