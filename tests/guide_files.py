@@ -19,8 +19,8 @@ from tests.data.readers import test_nifti as nifti
 from tests.experiments.report_examples import add_run, experiment_folder
 from ulda.data import DomainWriter, Header, Record, demo
 from ulda.experiments.runs import Run
+from ulda.methods import ULDA
 from ulda.physics import cartesian_mask, fft2c
-from ulda.training import ULDA, Architecture, save_adapter, save_base
 
 ROOT = Path(__file__).parents[1]
 SIDE = 32
@@ -52,15 +52,15 @@ def write_files(folder: Path) -> None:
 
 def write_own_files(folder: Path, *, scan_is_whole: bool) -> None:
     """Write data, a tiny base in the place of the bundled one, an adapter, a configuration and results."""
-    model = ULDA(Architecture(width=2, depth=1, phases=2, steps_per_phase=1), ["brain"])
-    save_base(model, folder / "bundled" / "base")
+    model = ULDA(sources=["brain"], width=2, depth=1, phases=2, steps_per_phase=1)
+    model.save(folder / "bundled" / "base")
     model.add_domain("knee")
     images = [image[40:72, 40:72].numpy() for image in demo("knee").take(range(4, 20)).images()]
     with DomainWriter(folder / "knee.h5", Header("knee", "complex")) as writer:
         for number, image in enumerate(images):
             split = "train" if number < 10 else "val" if number < 13 else "test"
             writer.append(Record(image, f"subject {number}", split=split))
-    save_adapter(model, "knee", folder / "knee-adapter")
+    model.save_adapter("knee", folder / "knee-adapter")
     whole = np.abs(np.stack(images[:3])).astype(np.float32)
     nifti.write(folder / "knee.nii", whole.transpose(1, 2, 0), (1, 1, 3))
     mask = np.ones(SIDE, bool) if scan_is_whole else cartesian_mask(SIDE, 0.4).lines.numpy()

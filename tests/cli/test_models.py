@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from ulda.training import ULDA, Architecture, base_fingerprint, save_adapter, save_base
+from ulda.methods import ULDA
 
 
 @pytest.fixture
@@ -14,11 +14,11 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a bundled model called base, and a folder with an adapter of it."""
     model = ULDA(sources=["brain", "prostate"])
     monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path / "bundled")
-    monkeypatch.setattr("ulda.training.catalogue.FOLDER", tmp_path / "bundled")
-    save_base(model, tmp_path / "bundled" / "base", {"data": {"brain": "CC0"}, "limits": ["research", "no device"]})
+    monkeypatch.setattr("ulda.methods.catalogue.FOLDER", tmp_path / "bundled")
+    model.save(tmp_path / "bundled" / "base", {"data": {"brain": "CC0"}, "limits": ["research", "no device"]})
     model.add_domain("knee")
     facts = {"mask": {"ratio": 0.2}, "normalisation": "peak", "n_slices": 5, "n_subjects": 2, "psnr": 30.5}
-    save_adapter(model, "knee", tmp_path / "mine" / "knee-5", facts)
+    model.save_adapter("knee", tmp_path / "mine" / "knee-5", facts)
     return tmp_path
 
 
@@ -28,7 +28,7 @@ def test_list(models: Path, command: Command) -> None:
     base, adapter = json.loads(text)
     assert (base["kind"], base["name"], base["sources"]) == ("base", "base", ["brain", "prostate"])
     assert (adapter["kind"], adapter["name"], adapter["domain"]) == ("adapter", "knee-5", "knee")
-    assert adapter["base"] == base["fingerprint"] == base_fingerprint(ULDA(sources=["brain", "prostate"]))
+    assert adapter["base"] == base["fingerprint"] == ULDA(sources=["brain", "prostate"]).fingerprint
     code, text, _ = command("models", "list")
     assert code == 0
     assert "base" in text
@@ -48,7 +48,7 @@ def test_inspect_a_base(models: Path, command: Command) -> None:
     steps = facts["parameters"]["step sizes, per domain"]
     assert facts["parameters"]["file"] == 14_112 + 2 * (4_608 + steps)
     assert steps % 15 == 0
-    assert (facts["architecture"]["phases"], facts["architecture"]["steps_per_phase"]) == (3, 5)
+    assert facts["sizes"]["phases"] == 15
     code, text, _ = command("models", "inspect", models / "bundled" / "base")
     assert code == 0
     assert "card: data: brain" in text
@@ -70,7 +70,7 @@ def test_inspect_an_adapter(models: Path, command: Command) -> None:
 
 
 def test_a_damaged_model_is_one_sentence(models: Path, command: Command) -> None:
-    save_base(ULDA(Architecture(width=3, depth=2), ["brain"]), models / "small")
+    ULDA(sources=["brain"], width=3, depth=2).save(models / "small")
     (models / "small" / "model.safetensors").write_bytes(b"nothing")
     (models / "mine" / "knee-5" / "adapter.safetensors").write_bytes(b"nothing")
     for folder in (models / "small", models / "mine" / "knee-5"):

@@ -15,9 +15,9 @@ from PIL import Image
 import ulda
 from tests.cli.conftest import Command
 from ulda.data import demo
+from ulda.methods import ULDA
 from ulda.physics import CartesianMRI, cartesian_mask, fft2c
 from ulda.solvers import load_runs
-from ulda.training import ULDA, Architecture, save_adapter, save_base
 
 nibabel: Any = untyped_nibabel
 
@@ -25,12 +25,12 @@ nibabel: Any = untyped_nibabel
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    model = ULDA(Architecture(width=3, depth=2, phases=3), ["brain", "prostate"])
-    save_base(model, folder / "base")
+    model = ULDA(sources=["brain", "prostate"], width=3, depth=2, phases=3)
+    model.save(folder / "base")
     model.add_domain("knee")
     with torch.no_grad():
-        model.adapters["knee"].get_parameter("layer.real").mul_(2)
-    save_adapter(model, "knee", folder / "knee")
+        model.prior.adapters["knee"].get_parameter("layer.real").mul_(2)
+    model.save_adapter("knee", folder / "knee")
     return folder / "base"
 
 

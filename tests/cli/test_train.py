@@ -17,30 +17,22 @@ import yaml
 
 from tests.cli.conftest import Command
 from tests.training.small_domains import write_domain
+from ulda.methods import ULDA
+from ulda.methods.runs import resolve, train
 from ulda.physics import cartesian_mask
-from ulda.training import load_base
 from ulda.training.config import MaskConfig, load_config, parse_config
-from ulda.training.runs import load_task, train_base
+from ulda.training.presets import load_preset
+from ulda.training.slices import load_task
 
 CONFIG = """
 name: tiny
 data: [{name: knee, file: knee.npz}, {name: kidney, file: kidney.npz, slices: 4}]
 masks: {ratios: [0.3, 0.4], per_ratio: 2}
-architecture: {width: 3, depth: 2, phases: 3}
-initialise: {steps: 3, batch_size: 2, checkpoint_every: 2}
-train: {steps: 40, batch_size: 2, validate_every: 20, checkpoint_every: 3, log_every: 7, lower_level: equilibrium,
-        chains: 2, continued_phases: 2, longest_rollout: 2}
+network: {width: 3, depth: 2, phases: 3, initialise: 0.1}
+train: {steps: 40, batch_size: 2, validate_every: 20, checkpoint_every: 3, phases: [2, 3],
+        equilibrium: {chains: 2, phases: 2, rollout: 2}}
 card: {licences: MIT}
 """
-ROUNDS = (
-    CONFIG.replace("steps: 40", "mean_after: 0.5, steps: 4")
-    + """
-rounds:
-  - {steps: 5, batch_size: 1, validate_every: 0, checkpoint_every: 2, mean_after: 0}
-  - {steps: 40, batch_size: 1, validate_every: 20, checkpoint_every: 3, lower_level: equilibrium, chains_after: 0,
-     chains: 2, continued_phases: 2, longest_rollout: 2, mean_after: 0.1}
-"""
-)
 SAME_BYTES = ("model.safetensors", "log.csv", "config.yaml", "initialise/knee/log.csv", "initialise/kidney/log.csv")
 
 
@@ -57,7 +49,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(config: Path) -> Path:
     """Return the folder of a run without a pause."""
     folder = config.parent / "whole"
-    train_base(load_config(config), folder, command="ulda train tiny.yaml")
+    train(resolve(load_config(config)), folder, command="ulda train tiny.yaml")
     return folder
 
 
@@ -82,9 +74,9 @@ def assert_same_files(first: Path, second: Path, *others: str) -> None:
 
 
 def test_the_base_and_its_card(whole: Path) -> None:
-    model = load_base(whole)
+    model = ULDA.load(whole)
     assert model.sources == ("knee", "kidney")
-    assert model.architecture.phases == 3
+    assert model.n_phases == 3
     card = json.loads((whole / "model.json").read_text())["card"]
     assert card["licences"] == "MIT"
     assert card["command"] == "ulda train tiny.yaml"
@@ -103,7 +95,7 @@ def test_the_log_has_losses_between_the_validations(whole: Path) -> None:
     with (whole / "log.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     steps = [int(row["step"]) for row in rows]
-    assert steps == sorted({*range(7, 41, 7), 20, 40})
+    assert steps == [10, 20, 30, 40]
     assert [int(row["step"]) for row in rows if row["knee_psnr"]] == [20, 40]
     assert all(row["loss"] for row in rows)
 
@@ -115,18 +107,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(config: Path, whole: Path, comma
     assert code == 1
     assert "holds a training already; continue it with --resume" in errors
     code, output, _ = command("train", config, "--out", out, "--resume", "--threads", 1)
-    assert (code, "trained tiny on knee, kidney" in output) == (0, True)
+    assert (code, "trained tiny (ulda, preset default) on knee, kidney" in output) == (0, True)
     assert_same_files(out, whole)
-
-
-def test_a_run_killed_in_a_round_resumes_to_the_same_bytes(config: Path, command: Command, tmp_path: Path) -> None:
-    rounds = config.with_name("rounds.yaml")
-    rounds.write_text(ROUNDS)
-    train_base(load_config(rounds), tmp_path / "whole")
-    out = tmp_path / "run"
-    interrupted(rounds, out, signal.SIGKILL, "round-2")
-    assert command("train", rounds, "--out", out, "--resume", "--threads", 1)[0] == 0
-    assert_same_files(out, tmp_path / "whole", "round-1/log.csv", "round-2/log.csv")
 
 
 def test_the_progress_bar_counts_all_stages(
@@ -139,11 +121,11 @@ def test_the_progress_bar_counts_all_stages(
         yield lambda done, total: seen.append((done, total))
 
     monkeypatch.setattr("ulda.cli.train.progress_bar", recorded)
-    rounds = config.with_name("bar.yaml")
-    rounds.write_text(ROUNDS.replace("steps: 40", "steps: 3"))
-    assert command("train", rounds, "--out", tmp_path / "run", "--threads", 1)[0] == 0
-    # two sources for 3 steps each, then 4, 5 and 3
-    assert seen == [(done, 18) for done in range(1, 19)]
+    short = config.with_name("bar.yaml")
+    short.write_text(CONFIG.replace("steps: 40", "steps: 10"))
+    assert command("train", short, "--out", tmp_path / "run", "--threads", 1)[0] == 0
+    # two sources for a tenth of the steps each, then all
+    assert seen == [(done, 12) for done in range(1, 13)]
 
 
 def test_ctrl_c_saves_and_says_how_to_continue(config: Path, whole: Path, command: Command, tmp_path: Path) -> None:
@@ -159,7 +141,7 @@ def test_ctrl_c_saves_and_says_how_to_continue(config: Path, whole: Path, comman
 def test_resuming_a_finished_run_changes_nothing(config: Path, whole: Path) -> None:
     before = (whole / "model.safetensors").read_bytes()
     seen: list[str] = []
-    train_base(load_config(config), whole, resume=True, report=lambda stage, _: seen.append(stage))
+    train(resolve(load_config(config)), whole, resume=True, report=lambda progress: seen.append(progress.stage))
     assert seen == []
     assert (whole / "model.safetensors").read_bytes() == before
 
@@ -170,15 +152,13 @@ def test_resuming_with_another_configuration_names_the_key(config: Path, whole: 
     code, _, errors = command("train", changed, "--out", whole, "--resume")
     assert code == 1
     assert "another masks.per_ratio (2, now 3)" in errors
-    changed.write_text(CONFIG + "rounds: [{steps: 3}]")
-    code, _, errors = command("train", changed, "--out", whole, "--resume")
-    assert code == 1
-    assert "another number of rounds (0, now 1)" in errors
 
 
-def test_print_config_prints_a_configuration(command: Command) -> None:
-    code, output, _ = command("train", "--print-config")
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_print_config_prints_a_configuration(command: Command, preset: str) -> None:
+    code, output, _ = command("train", "--print-config", "--preset", preset)
     assert code == 0
+    assert resolve(parse_config(output)).values()["network"] == load_preset(preset).network.model_dump(mode="json")
     assert parse_config(output).train.steps == yaml.safe_load(output)["train"]["steps"]
 
 
@@ -195,28 +175,17 @@ def test_mistakes_are_one_sentence(command: Command, tmp_path: Path) -> None:
     assert "name a configuration" in errors
 
 
-def test_a_time_and_rounds_exclude_each_other(command: Command, tmp_path: Path) -> None:
-    path = tmp_path / "rounds.yaml"
-    path.write_text(ROUNDS)
-    sentence = "a time (seconds) and rounds exclude each other; give the steps of each round, or leave the rounds out"
-    assert command("train", path, "--seconds", 5) == (1, "", f"error: {sentence}\n")
-    path.write_text(ROUNDS + "seconds: 5")
-    assert command("train", path) == (1, "", f"error: rounds.yaml: wrong settings: {sentence}\n")
-
-
 def test_events_for_tensorboard(config: Path, command: Command, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     short = config.with_name("short.yaml")
-    short.write_text(ROUNDS.replace("steps: 40", "steps: 2"))
+    short.write_text(CONFIG.replace("steps: 40", "steps: 20"))
     assert command("train", short, "--out", tmp_path / "run", "--tensorboard", "--threads", 1)[0] == 0
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
-    assert [event.step for event in events.Scalars("initialise/loss")] == list(range(1, 7))
-    assert [event.step for event in events.Scalars("train/knee/psnr")] == [4]
-    assert [event.step for event in events.Scalars("round-1/loss")] == [1, 2, 3, 4, 5]
-    assert [event.step for event in events.Scalars("round-2/knee/psnr")] == [2]
+    assert [event.step for event in events.Scalars("initialise/loss")] == list(range(1, 5))
+    assert [event.step for event in events.Scalars("train/knee/psnr")] == [20]
 
 
 def test_the_masks_of_a_source(config: Path) -> None:

@@ -134,7 +134,7 @@ def test_the_values_that_are_tried(name: str, values: set[float]) -> None:
     tried: dict[str, list[float]] = {
         "ablation-ssim": [Settings.model_validate(variant.train).ssim_weight for variant in variants],
         "ablation-delta": [UniversalLDA(**variant.sizes).architecture.delta for variant in variants],
-        "ablation-phases": [UniversalLDA(**variant.sizes).architecture.phases for variant in variants],
+        "ablation-phases": [UniversalLDA(**variant.sizes).n_phases for variant in variants],
     }
     assert sorted(tried[name]) == sorted(values)
 

@@ -31,6 +31,7 @@ def pair_difference(width: int, size: int) -> Tensor:
 @pytest.fixture
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extractor_module, "NOISE", 0.0)
+    monkeypatch.setattr("ulda.models.adapter.NOISE", 0.0)
 
 
 def test_parameter_counts() -> None:

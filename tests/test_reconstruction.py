@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import pytest
@@ -12,17 +13,17 @@ import torch
 import ulda
 from ulda.data import demo
 from ulda.errors import UldaError
+from ulda.methods import ULDA
 from ulda.models.bundled import bundled_names, model_folder
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
 from ulda.solvers import load_run
-from ulda.training import ULDA, Architecture, save_adapter, save_base
 
-SMALL = Architecture(width=3, depth=2, phases=3)
+SMALL: dict[str, Any] = {"width": 3, "depth": 2, "phases": 3}
 
 
 @pytest.fixture(scope="module")
 def model() -> ULDA:
-    network = ULDA(SMALL, ["brain"])
+    network = ULDA(sources=["brain"], **SMALL)
     network.domain = "brain"
     return network
 
@@ -34,29 +35,29 @@ def knee(n: int, height: int = 64, width: int = 64) -> torch.Tensor:
 def test_the_package_is_imported_without_pytorch() -> None:
     code = "import ulda, sys; print('torch' in sys.modules, 'load' in dir(ulda), ulda.load.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "ulda.api"]
+    assert done.stdout.split() == ["False", "True", "ulda.reconstruction"]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ulda.nothing
 
 
 def test_a_base_without_an_adapter_uses_the_mean_of_its_sources(tmp_path: Path) -> None:
-    written = ULDA(SMALL, ["brain", "prostate"], seed=4)
-    save_base(written, tmp_path / "base")
+    written = ULDA(sources=["brain", "prostate"], seed=4, **SMALL)
+    written.save(tmp_path / "base")
     model = ulda.load(tmp_path / "base")
     assert model.domain == "unadapted"
     assert model.sources == ("brain", "prostate")
-    first, second = (written.adapters[name].get_parameter("layer.real") for name in written.sources)
-    mean = model.adapters["unadapted"].get_parameter("layer.real")
+    first, second = (written.prior.adapters[name].get_parameter("layer.real") for name in written.sources)
+    mean = model.prior.adapters["unadapted"].get_parameter("layer.real")
     torch.testing.assert_close(mean, (first + second) / 2)
 
 
 def test_an_adapter_is_the_active_domain(tmp_path: Path) -> None:
-    written = ULDA(SMALL, ["brain"], seed=4)
-    save_base(written, tmp_path / "base")
+    written = ULDA(sources=["brain"], seed=4, **SMALL)
+    written.save(tmp_path / "base")
     written.add_domain("knee")
     with torch.no_grad():
-        written.adapters["knee"].get_parameter("layer.real").mul_(3)
-    save_adapter(written, "knee", tmp_path / "knee")
+        written.prior.adapters["knee"].get_parameter("layer.real").mul_(3)
+    written.save_adapter("knee", tmp_path / "knee")
     model = ulda.load(str(tmp_path / "base"), tmp_path / "knee")
     assert model.domain == "knee"
     physics = CartesianMRI(cartesian_mask(64, 0.3))
@@ -64,7 +65,7 @@ def test_an_adapter_is_the_active_domain(tmp_path: Path) -> None:
     expected = written(y, physics, domain="knee")
     torch.testing.assert_close(ulda.reconstruct(model, y, physics).image, expected.detach())
     assert not torch.allclose(ulda.reconstruct(model, y, physics, domain="brain").image, expected, rtol=1e-3)
-    save_base(ULDA(SMALL, ["brain"], seed=5), tmp_path / "other")
+    ULDA(sources=["brain"], seed=5, **SMALL).save(tmp_path / "other")
     with pytest.raises(UldaError, match="load it on the base it was trained on"):
         ulda.load(tmp_path / "other", tmp_path / "knee")
     with pytest.raises(UldaError, match="holds an adapter, but a base was asked for"):
@@ -78,7 +79,7 @@ def test_an_unknown_name_lists_the_bundled_ones(tmp_path: Path, monkeypatch: pyt
         ulda.load("bse")
     assert str(raised.value).endswith(", ".join(bundled_names()) or "none")
     monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path)
-    save_base(ULDA(SMALL, ["brain"]), tmp_path / "tiny")
+    ULDA(sources=["brain"], **SMALL).save(tmp_path / "tiny")
     assert bundled_names() == ["tiny"]
     assert model_folder("tiny") == tmp_path / "tiny"
     with pytest.raises(UldaError, match="bundled are: tiny"):
@@ -101,13 +102,13 @@ def test_the_certificate_is_verified_and_the_image_is_the_networks(model: ULDA) 
     assert len(longer.certificate["samples"][0]["iterations"]) == 5
 
 
-def test_a_domain_that_mixes_channels_is_certified_with_the_kernels_it_has(tmp_path: Path) -> None:
-    model = ULDA(SMALL, ["brain"])
+def test_a_domain_with_a_low_rank_update_is_certified_with_the_kernels_it_has(tmp_path: Path) -> None:
+    model = ULDA(sources=["brain"], **SMALL)
     model.add_domain("knee")
     plain = model.regularizer("knee").materialize()
-    model.give_mixing("knee")
+    model.add_domain("knee", rank=2)
     with torch.no_grad():
-        for parameter in model.mixings["knee"].parameters():
+        for parameter in model.prior.updates["knee"].parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     result = ulda.reconstruct(model, physics.A(knee(2)), physics, domain="knee")
@@ -182,11 +183,11 @@ def test_a_saved_result_holds_the_image_in_the_units_of_the_measurement(model: U
 
 
 def test_a_result_stays_what_it_was_when_the_model_learns_on(tmp_path: Path) -> None:
-    network = ULDA(SMALL, ["brain"])
+    network = ULDA(sources=["brain"], **SMALL)
     physics = CartesianMRI(cartesian_mask(64, 0.25, seed=1))
     result = ulda.reconstruct(network, physics.A(knee(1)), physics, domain="brain")
     with torch.no_grad():
-        network.adapters["brain"].get_parameter("layer.real").mul_(2)
+        network.prior.adapters["brain"].get_parameter("layer.real").mul_(2)
     result.save(tmp_path / "run.h5")
     assert load_run(tmp_path / "run.h5").verify().ok
 
