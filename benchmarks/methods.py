@@ -31,10 +31,10 @@ import torch
 
 from benchmarks.regularizer import machine, memory_mb
 from scripts.marked import write_between
-from ulda.methods import METHODS, TrainableMethod, method_class
+from ulda.methods import METHODS, TrainableMethod, new_method
 from ulda.physics import CartesianMRI, cartesian_mask
-from ulda.training.loop import Batch, Task
 from ulda.training.settings import Settings
+from ulda.training.tasks import Batch, Task
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = (64, 128, 256)
@@ -87,7 +87,7 @@ WORK: dict[str, Callable[[TrainableMethod, int], Callable[[], None]]] = {
 def measure_times(side: int, rounds: int) -> dict[str, dict[str, float]]:
     """Return the best time of every kind of work for every method."""
     best: dict[str, dict[str, float]] = {kind: dict.fromkeys(METHODS, float("inf")) for kind in WORK}
-    models = {name: method_class(name)(sources=SOURCES) for name in METHODS}
+    models = {name: new_method(name, SOURCES) for name in METHODS}
     for kind, make in WORK.items():
         work = {name: make(model, side) for name, model in models.items()}
         for turn in range(rounds + 1):
@@ -101,9 +101,9 @@ def measure_times(side: int, rounds: int) -> dict[str, dict[str, float]]:
 
 def measure_memory(name: str, kind: str, side: int) -> float:
     """Return the peak memory in MiB of one piece of work, above what was resident before it."""
-    model = method_class(name)(sources=SOURCES)
+    model = new_method(name, SOURCES)
     WORK[kind](model, SMALL_SIDE)()
-    model = method_class(name)(sources=SOURCES)
+    model = new_method(name, SOURCES)
     work = WORK[kind](model, side)
     Path("/proc/self/clear_refs").write_text("5")
     before = memory_mb("VmRSS")
@@ -137,7 +137,7 @@ def run(rounds: int) -> dict[str, Any]:
     }
     result["load average"].append(os.getloadavg()[0])
     for name in METHODS:
-        model = method_class(name)(sources=SOURCES)
+        model = new_method(name, SOURCES)
         counts = {"n_parameters": model.n_parameters, "n_adapted": model.n_trainable(adapt=True)}
         result["methods"][name] = {"title": model.title, **counts, "sizes": model.sizes}
     for side in SIDES:

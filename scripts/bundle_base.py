@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ulda.training.files import read_facts
 
 from ulda.evaluation import compare
 from ulda.evaluation.learned import Learned
-from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.methods import ULDA, Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import cartesian_mask
-from ulda.training import ULDA, load_base, save_base
 from ulda.training.slices import opened
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,12 +49,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "src" / "ulda" / "models" / "bundled" / "base")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    card = read_facts(arguments.run / "model.json", "ulda-base")["card"]
-    model = load_base(arguments.run)
+    card = read_facts(arguments.run, BASE_FORMAT)["card"]
+    model = ULDA.load(arguments.run)
     test = {name: metrics(model, name, arguments.thin) for name in model.sources}
     judged = f"test splits, every {arguments.thin}-th slice, {SIDE} x {SIDE}, {RATIO:.0%} mask, simulated k-space"
     card["test"] = {"judged_on": judged, "domains": test}
-    save_base(model, arguments.out, card, overwrite=True)
+    model.save(arguments.out, card, overwrite=True)
 
 
 if __name__ == "__main__":

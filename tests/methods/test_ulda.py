@@ -82,8 +82,8 @@ def test_a_new_domain_starts_from_the_mean_of_the_sources() -> None:
     for name, parameter in model.prior.adapters["c"].named_parameters():
         a, b = (model.prior.adapters[source].get_parameter(name) for source in "ab")
         assert torch.allclose(parameter, (a + b) / 2)
-    b, c = (model.proposals[name].get_parameter("log_beta").detach() for name in "bc")
-    assert torch.allclose(c, b + 0.5)
+    second, third = (model.proposals[name].get_parameter("log_beta").detach() for name in "bc")
+    assert torch.allclose(third, second + 0.5)
     assert model.prior.rank("c") == 3
     assert model.prior.rank("a") == 0
     x = knee(32)

@@ -1,61 +1,44 @@
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ulda.errors import UldaError
-from ulda.training import Architecture
-from ulda.training.config import CheckedArchitecture, Config, DataConfig, MaskConfig, load_config, parse_config
+from ulda.training.config import Config, DataConfig, MaskConfig, load_config, parse_config
 from ulda.training.config_text import attribute_texts, config_table, config_yaml, default_config
-from ulda.training.settings import Settings, SourceSettings, annotations_of
+from ulda.training.presets import load_preset
+from ulda.training.settings import Equilibrium, Network, Settings, annotations_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "train.md"
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 DATA = "data: [{name: knee, file: knee.npz}]\n"
 
 
-def test_the_printed_configuration_holds_every_default() -> None:
-    printed = parse_config(default_config())
-    plain = Config(data=printed.data)
-    assert printed == plain
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_printed_configuration_holds_every_value_of_its_preset(preset: str) -> None:
+    printed, values = parse_config(default_config(preset)), load_preset(preset)
+    assert (printed.train, printed.network) == (values.train, values.network.model_dump())
     assert [entry.file for entry in printed.data] == ["demo:knee", "demo:kidney"]
     assert yaml.safe_load(default_config()).keys() == Config.model_fields.keys()
     assert yaml.safe_load(default_config())["train"].keys() == Settings.model_fields.keys()
 
 
 def test_a_resolved_configuration_reads_back() -> None:
-    text = DATA + "seed: 3\ninitialise: null\ntrain: {phases: [2, 3], learning_rate: 1e-3}\ncard: {licence: CC0}"
+    text = DATA + "seed: 3\npreset: paper\ntrain: {phases: [2, 3], learning_rate: 1e-3}\ncard: {licence: CC0}"
     config = parse_config(text)
     assert config.train.learning_rate == 0.001
-    assert config.initialise is None
-    assert parse_config(config_yaml(config)) == config
+    assert config.given == {"phases": (2, 3), "learning_rate": 0.001}
+    assert parse_config(config_yaml(config)).values() == config.values()
 
 
-def test_rounds_have_the_settings_of_a_stage() -> None:
-    config = parse_config(DATA + "train: {steps: 7}\nrounds: [{lower_level: equilibrium}, {fresh_of: {knee: 0.5}}]")
-    assert config.rounds == (SourceSettings(lower_level="equilibrium"), SourceSettings(fresh_of={"knee": 0.5}))
-    assert parse_config(config_yaml(config)) == config
-    assert parse_config(DATA).rounds == ()
-    assert "\nrounds: []\n" in default_config()
-    assert [row.split("|")[1:3] for row in config_table().splitlines() if "| `rounds" in row] == [
-        [" `rounds` ", " `[]` "]
-    ]
+def test_there_are_few_settings() -> None:
+    assert len(Settings.model_fields) <= 18
+    assert len(Equilibrium.model_fields) <= 4
 
 
-def test_the_example_of_rounds_in_the_document_is_valid() -> None:
-    example = DOCUMENT.read_text().partition("```yaml\n")[2].partition("```")[0]
-    assert len(parse_config(DATA + example).rounds) == 2
-
-
-def test_the_sizes_are_those_of_the_network() -> None:
-    assert vars(CheckedArchitecture()) == asdict(Architecture())
-    assert parse_config(DATA + "architecture: {width: 3}").architecture == CheckedArchitecture(width=3)
-
-
-@pytest.mark.parametrize("part", [Config, DataConfig, MaskConfig, CheckedArchitecture, Settings])
+@pytest.mark.parametrize("part", [Config, DataConfig, MaskConfig, Network, Settings, Equilibrium])
 def test_every_key_is_explained(part: type) -> None:
     assert attribute_texts(part).keys() == annotations_of(part).keys()
 
@@ -69,21 +52,11 @@ def test_the_table_in_the_document_is_complete() -> None:
     [
         ("dta: []", "unknown setting 'dta'; did you mean 'data'?"),
         (DATA + "train: {learning_rat: 1}", "unknown setting 'train.learning_rat'; did you mean 'learning_rate'?"),
-        (DATA + "initialise: {step: 1}", "unknown setting 'initialise.step'; did you mean 'steps'?"),
         (
-            DATA + "rounds: [{steps: 2}, {learning_rat: 1}]",
-            "unknown setting 'rounds[1].learning_rat'; did you mean 'learning_rate'?",
+            DATA + "train: {equilibrium: {chain: 2}}",
+            "unknown setting 'train.equilibrium.chain'; did you mean 'chains'?",
         ),
-        (DATA + "rounds: [{steps: 0}]", "the setting rounds[0].steps is wrong"),
-        (DATA + "rounds: {steps: 2}", "the setting rounds is wrong"),
-        (DATA + "seconds: 60\nrounds: [{steps: 2}]", "a time (seconds) and rounds exclude each other"),
-        (DATA + "method: unet\nrounds: []", "rounds belongs to ulda, but the method is unet"),
         (DATA + "masks: {ratio: [0.2]}", "unknown setting 'masks.ratio'; did you mean 'ratios'?"),
-        (DATA + "architecture: {widht: 3}", "unknown setting 'architecture.widht'; did you mean 'width'?"),
-        (DATA + "architecture: {width: 0}", "the setting architecture is wrong: width must be positive"),
-        (DATA + "architecture: {width: much}", "the setting architecture.width is wrong"),
-        (DATA + "train: {phases: [1, 15]}", "15 phases are to be trained, but the network has 3"),
-        (DATA + "rounds: [{phases: [4]}]", "4 phases are to be trained, but the network has 3"),
         ("data: [{name: a, fil: b}]", "unknown setting 'data[0].fil'; did you mean 'file'?"),
         (DATA + "train: {zzz: 1}", "unknown setting 'train.zzz'; the settings are steps, batch_size,"),
         ("name: x", "the setting data is missing"),
