@@ -18,10 +18,16 @@ from ulda.errors import UldaError
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
+from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import Physics, normalise_measurement
 from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
 from ulda.solvers.outputs import check_free, run_file
 from ulda.solvers.record import rescale
+
+NOT_FOR_COMPLEX = (
+    "this base was trained on real-valued images without noise and is not fit for complex data, "
+    "such as all measured k-space; a classical method is better there"
+)
 
 SLICES_AT_A_TIME = 4
 """More would need more memory and gain no speed on a CPU."""
@@ -50,6 +56,13 @@ def load(name_or_path: str | Path = "base", adapter: str | Path | None = None) -
         model.add_domain(UNADAPTED, rank=0)
         model.domain = UNADAPTED
     return model.eval()
+
+
+def model_notes(name_or_path: str | Path = "base") -> list[str]:
+    """Return what a user of a model must know, a sentence each."""
+    card = read_facts(model_folder(name_or_path, "base"), BASE_FORMAT).get("card")
+    acquisition = card.get("acquisition", "ideal") if isinstance(card, dict) else "ideal"
+    return [NOT_FOR_COMPLEX] if acquisition == "ideal" else []
 
 
 @dataclass(frozen=True)

@@ -252,3 +252,13 @@ def test_mistakes_are_one_sentence(tmp_path: Path, base: Path, undersampled: Pat
         assert message in error
         assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("acquisition", "is_told"), [("ideal", True), ("scanner", False)])
+def test_a_base_of_real_valued_images_is_not_fit_for_complex_data(
+    tmp_path: Path, undersampled: Path, command: Command, acquisition: str, is_told: bool
+) -> None:
+    ULDA(sources=["brain"], width=2, depth=1, phases=1).save(tmp_path / "base", {"acquisition": acquisition})
+    code, text, _ = command("reconstruct", undersampled, "--model", tmp_path / "base", "--out", tmp_path / "out.h5")
+    assert code == 0
+    assert ("not fit for complex data" in text) is is_told

@@ -122,9 +122,11 @@ def _notes(domain: Domain, model: str, adapter: str | None, others: dict[str, _O
     from ulda.models.bundled import model_folder
     from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
 
+    from ulda.reconstruction import model_notes
+
     base = read_facts(model_folder(model, "base"), BASE_FORMAT)
     facts = None if adapter is None else read_facts(model_folder(adapter, "adapter"), ADAPTER_FORMAT)
-    notes = check_unseen(domain, base, facts)
+    notes = model_notes(model) + check_unseen(domain, base, facts)
     for name, other in others.items():
         notes += _notes_on_other(name, other, domain)
     return notes

@@ -45,7 +45,7 @@ def reconstruct(
     """
     with progress_bar("reconstructing") as advance:
         from ulda.data.measurements import Undersampling
-        from ulda.reconstruction import load, reconstruct_file
+        from ulda.reconstruction import load, model_notes, reconstruct_file
 
         if adapter is not None and domain is not None:
             raise UldaError("give either --adapter or --domain, not both")
@@ -74,4 +74,6 @@ def reconstruct(
         ["time", f"{summary.seconds:.1f} s"],
     ]
     print_table(str(out), ["what", "value"], rows)
+    for note in model_notes(model):
+        typer.echo(f"note: {note}")
     typer.echo(f"check it with: ulda verify {out}")
