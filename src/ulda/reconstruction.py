@@ -19,7 +19,7 @@ from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
-from ulda.physics import Physics, normalise_measurement
+from ulda.physics import Physics
 from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
 from ulda.solvers.outputs import check_free, run_file
 from ulda.solvers.record import rescale
@@ -78,7 +78,8 @@ class Result:
     certificate
         What the run proves; it belongs to the scaled measurement.
     measurement, physics, regularizer
-        What was solved: the scaled measurements ``(n, ...)``, their operator, and a copy of the regulariser.
+        What was solved: the scaled measurements ``(n, ...)``, their operator with the phase and noise that they say of
+        themselves, and a copy of the regulariser.
     solution
         The solver's result ``(n, H, W)``, in the scale of `measurement`.
     scale
@@ -151,10 +152,10 @@ def reconstruct(
     regularizer = model.regularizer(chosen).materialize()
     changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     options = model.options(chosen, safeguard=True, **changes)
-    scaled, zero_filled, peak = normalise_measurement(_in_precision_of(model, y if is_batch else y[None]), physics)
+    scaled, physics, peak = model.prepared(_in_precision_of(model, y if is_batch else y[None]), physics)
     solution, trace = model.solve(scaled, physics, chosen, options)
-    scale = peak.flatten() * (zero_filled.abs().amax((-2, -1)) > 0)
-    image = rescale(solution, scale)
+    scale = peak.flatten() * (scaled.flatten(1).abs().amax(1) > 0)
+    image = rescale(physics.phased(solution), scale)
     return Result(
         image=image if is_batch else image[0],
         trace=trace,

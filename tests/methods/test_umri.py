@@ -148,7 +148,7 @@ def test_the_teacher_sees_the_slices_that_the_network_sees() -> None:
     """Also where they are warped."""
     model, task = small(distill_weight=0.5), tasks()[1]
     teachers = {name: small_dncn(seed) for seed, name in enumerate(model.sources)}
-    warped = replace(BATCH, warp=1.0, warp_seed=3)
+    warped = replace(BATCH, warp=1.0, seed=3)
     turned = replace(task, images=task.images_of(warped))
     settings = Settings(steps=10)
     found, _ = distilled_loss(model, task, warped, settings, 9, teachers=teachers)

@@ -89,7 +89,7 @@ def test_a_slice_of_zeros_stays_one() -> None:
 def test_a_step_draws_its_own_warp_and_nothing_else_changes() -> None:
     plain, settings = (Settings(steps=9, warp=share) for share in (0.0, 0.5))
     batches = [draw([task()], settings, step_generator(settings, step)) for step in range(4)]
-    assert len({batch.warp_seed for batch in batches}) == 4
+    assert len({batch.seed for batch in batches}) == 4
     for step, batch in enumerate(batches):
         before = draw([task()], plain, step_generator(plain, step))
         assert (batch.index, batch.mask, batch.is_mean) == (before.index, before.mask, before.is_mean)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ulda.cli.data import PhaseSeedOption, SizeOption, parse_size
+from ulda.cli.data import AcquisitionName, AcquisitionOption, SizeOption, parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
@@ -41,7 +41,7 @@ def adapt(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="The most gradient steps to take.")] = None,
     size: SizeOption = "",
-    phase_seed: PhaseSeedOption = None,
+    acquisition: AcquisitionOption = AcquisitionName.scanner,
     name: Annotated[str | None, typer.Option(help="The adapter's domain; by default that of the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the adaptation in the folder.")] = False,
     threads: ThreadsOption = None,
@@ -65,7 +65,7 @@ def adapt(
     try:
         with (
             progress_bar("adapting") as advance,
-            opened(data, size=parse_size(size), phase_seed=phase_seed, name=name or "") as domain,
+            opened(data, size=parse_size(size), name=name or "") as domain,
         ):
             # only now: a mistake in what was asked for must not cost what there is
             for checkpoint in _checkpoints(place) if force and not resume else ():
@@ -81,6 +81,7 @@ def adapt(
                 changes={key: value for key, value in changes.items() if value is not None},
                 rank=rank,
                 name=name,
+                acquisition=acquisition.value,
                 folder=place,
                 report=lambda progress: advance(progress.step, progress.steps),
             )

@@ -38,6 +38,23 @@ MAX_SIDE = 8192
 """No slice is larger; a typing error of a few digits would fill the memory."""
 
 SizeOption = Annotated[str, typer.Option(help="Fourier-crop or zero-pad to this size, e.g. 128 or 128x96.")]
+
+
+class AcquisitionName(StrEnum):
+    """The presets of `ulda.physics.acquisition`."""
+
+    ideal = "ideal"
+    single_coil = "single-coil"
+    scanner = "scanner"
+
+
+AcquisitionOption = Annotated[
+    AcquisitionName,
+    typer.Option(
+        "--acquisition",
+        help="How k-space is simulated from magnitude images: scanner has phase, noise and coils, ideal has nothing.",
+    ),
+]
 PhaseSeedOption = Annotated[
     int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
 ]

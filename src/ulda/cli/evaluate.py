@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ulda.cli.data import PhaseSeedOption, SizeOption, parse_size
+from ulda.cli.data import AcquisitionName, AcquisitionOption, SizeOption, parse_size
 from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, to_json
 from ulda.cli.report import provenance
 from ulda.errors import UldaError
@@ -47,7 +47,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="Number of phases; by default as many as the model was trained with.")
     ] = None,
     size: SizeOption = "",
-    phase_seed: PhaseSeedOption = None,
+    acquisition: AcquisitionOption = AcquisitionName.scanner,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for numbers (JSON, CSV) and pictures.")
     ] = None,
@@ -68,12 +68,20 @@ def evaluate(
         start = time.perf_counter()
         network, others = load(model, adapter), _load_others(against or [])
         fraction = DEFAULT_RATIO if ratio is None and mask is None else ratio
-        with opened(data, size=parse_size(size), phase_seed=phase_seed, progress=advance) as domain:
+        with opened(data, size=parse_size(size), progress=advance) as domain:
             chosen, notes = _choose(domain, split)
             notes += _notes(chosen, model, adapter, others)
             lines = Undersampling(fraction, seed, mask).draw(chosen.shape[chosen.header.phase_axis])
             rivals = {name: other.method for name, other in others.items()}
-            assessment = assess(network, chosen, lines, against=rivals, iterations=iterations, progress=advance)
+            assessment = assess(
+                network,
+                chosen,
+                lines,
+                against=rivals,
+                acquisition=acquisition.value,
+                iterations=iterations,
+                progress=advance,
+            )
             result = _data_facts(chosen, split) | _model_facts(network, adapter, others)
             result |= {"iterations": iterations or network.n_phases, "notes": notes}
             result |= {"seconds": time.perf_counter() - start}
@@ -121,7 +129,6 @@ def _notes(domain: Domain, model: str, adapter: str | None, others: dict[str, _O
     from ulda.evaluation.unseen import check_unseen
     from ulda.models.bundled import model_folder
     from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
-
     from ulda.reconstruction import model_notes
 
     base = read_facts(model_folder(model, "base"), BASE_FORMAT)

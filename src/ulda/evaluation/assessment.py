@@ -85,6 +85,7 @@ def assess(
     mask: Mask,
     *,
     against: Mapping[str, Method] | None = None,
+    acquisition: str = "scanner",
     iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -101,6 +102,8 @@ def assess(
         The lines that are kept.
     against
         Further methods to compare it with, by the name they are shown under.
+    acquisition
+        How k-space is simulated from magnitude images; see `ulda.physics.acquisition`.
     iterations
         How many phases; None for as many as the model was trained with.
     seed
@@ -112,7 +115,9 @@ def assess(
     classical = {name: make() for name, make in CLASSICAL.items()}
     learned = _learned(model, iterations, traces.append)
     *_, judged = learned
-    comparison = compare(classical | dict(against or {}) | learned, domain, mask, progress=progress)
+    comparison = compare(
+        classical | dict(against or {}) | learned, domain, mask, acquisition=acquisition, progress=progress
+    )
     means = {row["method"]: row["psnr"] for row in comparison.summary()}
     return Assessment(
         comparison=comparison,

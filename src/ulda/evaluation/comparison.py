@@ -14,7 +14,9 @@ from ulda.data.measurements import coil_physics
 from ulda.errors import UldaError
 from ulda.methods import Method
 from ulda.metrics import PER_SLICE, Scores, evaluate
-from ulda.physics import CartesianMRI, Mask, Physics, ifft2c
+from ulda.physics import Acquisition, Mask, Physics, acquisition_named
+from ulda.physics.acquisition import with_given_masks
+from ulda.training.slices import acquisition_of
 
 METRICS = ("psnr", "ssim", "nmse")
 
@@ -35,6 +37,8 @@ class Comparison:
         The sampled lines.
     phase_axis
         The axis of the images that `mask` undersamples.
+    acquisition
+        How k-space was simulated; ``ideal`` where nothing was added to what the data hold.
     subjects
         The subject of each slice.
     """
@@ -44,6 +48,7 @@ class Comparison:
     scores: dict[str, Scores]
     mask: Mask
     phase_axis: int
+    acquisition: str
     subjects: tuple[str, ...]
 
     def summary(self) -> list[dict[str, Any]]:
@@ -63,6 +68,7 @@ class Comparison:
         return {
             "mask": self.mask.as_dict(),
             "phase_axis": self.phase_axis,
+            "acquisition": self.acquisition,
             "subjects": list(self.subjects),
             "summary": self.summary(),
             "scores": {name: scores.as_dict() for name, scores in self.scores.items()},
@@ -75,7 +81,7 @@ def compare(
     domain: Domain,
     mask: Mask,
     *,
-    noise_std: float = 0.0,
+    acquisition: str = "scanner",
     seed: int = 0,
     batch_size: int = 4,
     progress: Callable[[int, int], None] | None = None,
@@ -87,12 +93,13 @@ def compare(
     methods
         The methods by the name they are shown under.
     domain
-        Fully sampled slices. K-space is simulated from images; measured k-space is used as it is. With several coils
-        the sensitivities are estimated from the lines that are kept, as they would be on a scanner.
+        Fully sampled slices. K-space is simulated from images, of which complex ones keep their phase; measured k-space
+        is used as it is. With several coils the sensitivities are estimated from the lines that are kept, as they would
+        be on a scanner.
     mask
         The lines that are kept.
-    noise_std, seed
-        Gaussian noise added to the measurements, slice ``i`` with seed ``seed + i``.
+    acquisition, seed
+        How k-space is simulated from magnitude images, see `ulda.physics.acquisition`, and the seed of that.
     batch_size
         How many slices are reconstructed at once.
     progress
@@ -102,13 +109,14 @@ def compare(
         raise UldaError(f"the domain {domain.name} has no slices to compare on")
     if domain.undersampled:
         raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to compare with")
+    simulated = with_given_masks(acquisition_of(domain, acquisition_named(acquisition)))
     total = len(domain) * len(methods)
     references: list[Tensor] = []
     found: dict[str, list[Tensor]] = {name: [] for name in methods}
     done = 0
     for start in range(0, len(domain), batch_size):
         part = domain.take(range(start, min(start + batch_size, len(domain))))
-        reference, y, physics = _measure(part, mask, noise_std, seed + start)
+        reference, y, physics = _measure(part, mask, simulated, seed + start)
         references.append(reference)
         for name, method in methods.items():
             device = _device_of(method)
@@ -119,7 +127,8 @@ def compare(
     reference = torch.cat(references)
     reconstructions = {name: torch.cat(batches) for name, batches in found.items()}
     scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
-    return Comparison(reference, reconstructions, scores, mask, domain.header.phase_axis, domain.subjects)
+    axis = domain.header.phase_axis
+    return Comparison(reference, reconstructions, scores, mask, axis, simulated.name, domain.subjects)
 
 
 def _device_of(method: Method) -> torch.device:
@@ -129,17 +138,14 @@ def _device_of(method: Method) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def _measure(domain: Domain, mask: Mask, noise_std: float, seed: int) -> tuple[Tensor, Tensor, Physics]:
+def _measure(domain: Domain, mask: Mask, acquisition: Acquisition, seed: int) -> tuple[Tensor, Tensor, Physics]:
     """Return magnitude images with peak 1, their undersampled k-space, and its operator."""
-    sampling = CartesianMRI(mask, domain.header.phase_axis)
+    axis = domain.header.phase_axis
     images = torch.stack(list(domain.images()))
     peaks = images.abs().amax((-2, -1), keepdim=True)
-    if domain.n_coils > 1:
-        coil_images = ifft2c(torch.stack([domain.kspace(i) for i in range(len(domain))]))
-        signals = coil_images / peaks[:, None]
-    else:
-        signals = images / peaks
-    # to the mask, the coils of a slice are a batch of images
-    y = torch.stack([sampling.measure(signal, noise_std, seed + i) for i, signal in enumerate(signals)])
-    physics = coil_physics(y, mask, sampling.axis) if domain.n_coils > 1 else sampling
-    return images.abs() / peaks, y, physics
+    if domain.n_coils == 1:
+        y, physics, images = acquisition.measure(images / peaks, torch.Generator().manual_seed(seed), mask, axis)
+        return images.abs(), y, physics
+    lines = mask.lines[:, None] if axis == -2 else mask.lines
+    y = torch.stack([domain.kspace(i) for i in range(len(domain))]) / peaks[:, None] * lines
+    return images.abs() / peaks, y, coil_physics(y, mask, axis)

@@ -10,7 +10,6 @@ import torch
 
 from ulda.methods.base import Method
 from ulda.metrics import psnr
-from ulda.physics import normalise_measurement
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,11 +55,11 @@ class Learned(Method):
     @torch.no_grad()
     def __call__(self, y: Tensor, physics: Physics) -> Tensor:
         """Reconstruct a batch ``(n, H, W)`` or ``(n, coils, H, W)``."""
-        scaled, _, peak = normalise_measurement(y, physics)
+        scaled, physics, peak = self.model.prepared(y, physics)
         x, trace = self.model.solve(scaled, physics, self.domain, _options(self.model, self.domain, self.iterations))
         if self.keep is not None:
             self.keep(trace)
-        return x * peak
+        return physics.phased(x) * peak
 
 
 @torch.no_grad()
@@ -83,8 +82,8 @@ def psnr_per_phase(
     reference
         The magnitude images ``(n, H, W)``, whose peaks are the data ranges.
     """
-    scaled, x, peak = normalise_measurement(y, physics)
-    found = [x.clone()]
+    scaled, physics, peak = model.prepared(y, physics)
+    found = [physics.A_adjoint(scaled)]
 
     def keep(status: Status) -> None:
         image = found[-1].clone()

@@ -99,7 +99,7 @@ def take_examples(comparison: Comparison, method: Method, domain: str, test: Dom
     if isinstance(method, ULDA):
         phases, found = method.n_phases, list[Trace]()
         longer = Learned(method, domain, TRACED_MULTIPLE * phases, found.append)
-        compare({"longer": longer}, test.take(indices), mask, batch_size=len(indices))
+        compare({"longer": longer}, test.take(indices), mask, acquisition="ideal", batch_size=len(indices))
         trace = trace_arrays(found[0])
     return Examples(np.array(indices), comparison.reference[indices].numpy(), images[indices].numpy(), phases, trace)
 

@@ -70,7 +70,7 @@ def measure(wanted: Sequence[Measure], model: TrainableMethod, domain: str, test
     methods = {
         f"{n}T": Learned(network, domain, n * network.n_phases, traces.append if n == 1 else None) for n in multiples
     }
-    scores = compare(methods, some, mask).scores
+    scores = compare(methods, some, mask, acquisition="ideal").scores
     if "beyond" in wanted:
         found["beyond"] = {
             name: {"psnr": _number(entry.psnr.mean()), "ssim": _number(entry.ssim.mean())}

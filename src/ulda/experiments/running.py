@@ -225,7 +225,7 @@ class Runner:
         """Reconstruct the test slices of a domain, keep some as examples and return the scores of each."""
         test, mask = self.data.test(entry), self.data.mask(entry)
         start = time.process_time()  # other work on the machine does not change it
-        comparison = compare({"method": method}, test, mask)
+        comparison = compare({"method": method}, test, mask, acquisition="ideal")
         seconds = time.process_time() - start
         examples = take_examples(comparison, method, entry.name, test, mask)
         save_examples(self.examples_folder / f"{run.key}.npz", entry.name, examples)

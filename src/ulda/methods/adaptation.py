@@ -16,11 +16,12 @@ from ulda.methods.trainable import TrainableMethod
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
-from ulda.physics import Mask, cartesian_mask
+from ulda.physics import Acquisition, Mask, acquisition_named, cartesian_mask
+from ulda.physics.acquisition import with_given_masks
 from ulda.training.history import Progress, Report, last_validation, total_seconds
 from ulda.training.presets import load_preset
 from ulda.training.settings import Settings
-from ulda.training.slices import TrainingSplit, choose_slices, normalised_images, opened, split_for_training
+from ulda.training.slices import TrainingSplit, acquisition_of, choose_slices, opened, references, split_for_training
 from ulda.training.tasks import Task
 
 
@@ -89,6 +90,7 @@ def adapt(
     changes: dict[str, Any] | None = None,
     rank: int | None = None,
     name: str | None = None,
+    acquisition: str = "scanner",
     folder: str | Path | None = None,
     report: Report | None = None,
 ) -> Adaptation:
@@ -103,8 +105,7 @@ def adapt(
     base
         A model of any method, the name of a bundled one, or its folder.
     domain
-        Fully sampled slices: a domain, or a file of any readable format. K-space of several coils is combined to
-        images and sampled as if by one coil.
+        Fully sampled slices: a domain, or a file of any readable format.
     slices
         How many slices to train on, spread over the subjects; all if None.
     mask
@@ -121,6 +122,9 @@ def adapt(
         Rank of the low-rank update of g, of U-LDA; by default that of the preset.
     name
         The adapter's domain; the name of `domain` if None.
+    acquisition
+        How k-space is simulated from magnitude images, see `ulda.physics.acquisition`. Complex images keep their phase,
+        measured k-space its phase, noise and coils; the maps of the coils are estimated from the calibration lines.
     folder
         Where checkpoints and logs go. Checkpoints found there are continued.
     report
@@ -143,7 +147,16 @@ def adapt(
         model.network = model.network.model_copy(update={} if rank is None else {"rank": rank})
     elif rank is not None:
         raise UldaError(f"{model.title} has no low-rank update; leave out the rank")
-    target = load_target(domain, model.sources, slices=slices, mask=mask, ratio=ratio, seed=seed, name=name)
+    target = load_target(
+        domain,
+        model.sources,
+        slices=slices,
+        mask=mask,
+        ratio=ratio,
+        seed=seed,
+        name=name,
+        acquisition=acquisition,
+    )
     place = None if folder is None else Path(folder)
     training = model.adapt(target.task, settings, folder=place, report=report)
     facts = target.facts() | {
@@ -214,6 +227,7 @@ def load_target(
     ratio: float = 0.2,
     seed: int = 0,
     name: str | None = None,
+    acquisition: str = "scanner",
 ) -> Target:
     """Read the slices of a new domain; the parameters are those of `adapt`, and the names of the sources are taken."""
     with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
@@ -225,18 +239,23 @@ def load_target(
         split = split_for_training(data, seed)
         if slices is not None:
             split = replace(split, train=split.train.take(choose_slices(split.train.subjects, slices, seed)))
-        return Target(_task(name, split, mask, ratio, seed), split, _data_facts(data, split))
+        simulated = with_given_masks(acquisition_of(data, acquisition_named(acquisition)))
+        task = _task(name, split, mask, ratio, seed, simulated)
+        return Target(task, split, _data_facts(data, split) | {"acquisition": simulated.name})
 
 
-def _task(name: str, split: TrainingSplit, mask: Mask | None, ratio: float, seed: int) -> Task:
-    images, axis = normalised_images(split.train), split.train.header.phase_axis
-    n_lines = images.shape[axis]
+def _task(
+    name: str, split: TrainingSplit, mask: Mask | None, ratio: float, seed: int, acquisition: Acquisition
+) -> Task:
+    axis = split.train.header.phase_axis
+    n_lines = split.train.shape[axis]
     if mask is None:
         mask = cartesian_mask(n_lines, ratio, seed=seed)
     if mask.n_lines != n_lines:
         raise UldaError(f"the mask has {mask.n_lines} lines, but the slices of {split.train.name} have {n_lines}")
-    validation = normalised_images(split.validation) if len(split.validation) else images[:0]
-    return Task(name, images, [mask], validation, axis)
+    images, coils = references(split.train, mask)
+    validation, validation_coils = references(split.validation, mask) if len(split.validation) else (images[:0], None)
+    return Task(name, images, [mask], validation, axis, None, acquisition, coils, validation_coils)
 
 
 def _data_facts(domain: Domain, split: TrainingSplit) -> dict[str, Any]:
@@ -252,9 +271,9 @@ def _data_facts(domain: Domain, split: TrainingSplit) -> dict[str, Any]:
 
 
 def _kspace(domain: Domain) -> str:
-    if domain.n_coils > 1:
-        return f"simulated, single-coil, from images combined of {domain.n_coils} coils"
-    return "measured, single-coil" if domain.header.kind == "kspace" else "simulated from images"
+    if domain.header.kind != "kspace":
+        return f"simulated from {domain.header.kind} images"
+    return f"measured, {domain.n_coils} coils" if domain.n_coils > 1 else "measured, single-coil"
 
 
 def _validation_facts(split: TrainingSplit, history: list[Progress], name: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Meta(ULDA):
         """Return the shared last convolution with the weight of a domain."""
         # a last kernel that is `weight` times as large makes r as many times as large, and r_eps, too, if eps is alike
         adapter, weight = self.prior.adapter(SHARED), self.weight(domain)
-        return DerivedAdapter(adapter, lambda: weight * adapter.layer.kernel())
+        return DerivedAdapter(adapter, lambda: weight * adapter.layer.kernel(), adapter.noise_scale)
 
     def proposal(self, domain: str) -> Proposal:  # noqa: ARG002
         """Return what proposes the steps, which is shared."""

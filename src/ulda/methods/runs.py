@@ -135,6 +135,7 @@ def training_card(config: Config, command: str, data_facts: list[dict[str, Any]]
         **config.card,
         "name": config.name,
         "preset": config.preset,
+        "acquisition": config.acquisition,
         "command": command,
         "config": _without_folders(config),
         "data": data_facts,

@@ -24,7 +24,7 @@ from ulda.methods.trainable import TrainableMethod, method_loss
 from ulda.models import Adapter, Regularizer, UniversalPrior
 from ulda.models.files import ADAPTER_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.models.ulda import MEAN, average_into, mean_adapter
-from ulda.physics import Physics, normalise_measurement
+from ulda.physics import Physics, calibrated, normalise_measurement
 from ulda.solvers import (
     AcceleratedProposal,
     GradientProposal,
@@ -94,7 +94,8 @@ class ULDA(TrainableMethod):
         self.network = checked(Network, sizes)
         super().__init__((), self.network.model_dump())
         net = self.network
-        self.prior = UniversalPrior(net.width, net.depth, net.kernel_size, net.delta, net.adapter_weight, seed=seed)
+        extractor = net.width, net.depth, net.kernel_size, net.delta
+        self.prior = UniversalPrior(*extractor, net.adapter_weight, noise_aware=net.noise_aware, seed=seed)
         self.proposals = nn.ModuleDict()
         for number, name in enumerate(sources):
             self._add(name, rank=0, seed=seed + 1 + number)
@@ -201,9 +202,17 @@ class ULDA(TrainableMethod):
         """
         if y.ndim != physics.signal_dims + 1:
             raise UldaError(f"the network needs a batch of measurements (n, ...), but got shape {tuple(y.shape)}")
-        scaled, _, peak = normalise_measurement(y, physics)
+        scaled, physics, peak = self.prepared(y, physics)
         x, trace = self.solve(scaled, physics, self.active_domain(domain))
-        return (x * peak, trace) if return_trace else x * peak
+        x = physics.phased(x) * peak
+        return (x, trace) if return_trace else x
+
+    def prepared(self, y: Tensor, physics: Physics) -> tuple[Tensor, Physics, Tensor]:
+        """Return what the solver works on: scaled measurements, their operator with phase and noise, and the scale."""
+        scaled, _, peak = normalise_measurement(y, physics)
+        with torch.no_grad():
+            physics = calibrated(scaled, physics, self.network.phase_lines, noise=self.network.noise_aware)
+        return scaled, physics, peak
 
     def solve(
         self,

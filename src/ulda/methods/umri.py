@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.methods.dncn import SLOPE, DnCn
 from ulda.models.ulda import average_into, check_domain_name
-from ulda.physics import CartesianMRI, Physics
+from ulda.physics import Physics
 from ulda.training.history import Progress, Report, counted_on, total_seconds
 from ulda.training.loop import fit
 from ulda.training.settings import Settings
@@ -230,7 +230,7 @@ def distilled_loss(
     features: list[Tensor] = []
     taught: list[Tensor] = []
     loss, x = supervised_loss(partial(model, features=features), task, batch, settings, step)
-    physics = CartesianMRI(task.masks[batch.mask], task.axis)
+    y, physics, _ = task.measure(batch)
     with torch.no_grad():
-        teachers[task.domain](physics.A(task.images_of(batch)), physics, features=taught)
+        teachers[task.domain](y, physics, features=taught)
     return loss + model.sizes["distill_weight"] * distillation_loss(features, taught), x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.models.extractor import NOISE, FeatureExtractor, set_pair_difference
 from ulda.models.layers import ComplexConv2d, real_kernel
+
+FIRST_LOG_NOISE = math.log(0.02)
+"""Of an image with peak 1."""
 
 
 class Adapter(nn.Module):
@@ -23,6 +27,8 @@ class Adapter(nn.Module):
         The odd side of the kernel.
     weight
         The adapter starts as this multiple of the difference of the pairs; it is the weight of the regulariser.
+    noise_aware
+        Learn by how much the weight grows with the noise: it is multiplied by ``sqrt(1 + (noise / e^log_noise)^2)``.
     seed
         Seed of the noise on the start.
 
@@ -32,8 +38,11 @@ class Adapter(nn.Module):
     4608
     """
 
-    def __init__(self, width: int = 16, kernel_size: int = 3, *, weight: float = 0.1, seed: int = 0) -> None:
+    def __init__(
+        self, width: int = 16, kernel_size: int = 3, *, weight: float = 0.1, noise_aware: bool = False, seed: int = 0
+    ) -> None:
         super().__init__()
+        self.log_noise = nn.Parameter(torch.tensor(FIRST_LOG_NOISE)) if noise_aware else None
         generator = torch.Generator().manual_seed(seed)
         self.width, self.kernel_size = width, kernel_size
         self.layer = ComplexConv2d(width, width, kernel_size, generator=generator)
@@ -50,7 +59,18 @@ class Adapter(nn.Module):
         """Return an adapter that owns its kernel as it is now."""
         plain = Adapter(self.width, self.kernel_size)
         plain.layer = self.layer.materialize()
+        log_noise = self.noise_scale()
+        plain.log_noise = None if log_noise is None else nn.Parameter(log_noise.detach().clone())
         return plain
+
+    def strength(self, noise: Tensor) -> Tensor | None:
+        """Return by what the noise of each slice ``(n,)`` multiplies the regulariser; None for 1."""
+        log_noise = self.noise_scale()
+        return None if log_noise is None else (1 + (noise * torch.exp(-log_noise)).square()).sqrt()
+
+    def noise_scale(self) -> Tensor | None:
+        """Return the logarithm of the noise from which on the weight grows; None where it does not."""
+        return self.log_noise
 
 
 class DerivedAdapter(Adapter):
@@ -60,14 +80,19 @@ class DerivedAdapter(Adapter):
     ----------
     like
         An adapter of the same sizes.
-    kernel
-        Computes the kernel.
+    kernel, log_noise
+        Compute the kernel and the noise scale.
     """
 
-    def __init__(self, like: Adapter, kernel: Callable[[], Tensor]) -> None:
+    def __init__(self, like: Adapter, kernel: Callable[[], Tensor], log_noise: Callable[[], Tensor | None]) -> None:
         nn.Module.__init__(self)  # that of the adapter would draw a kernel
         self.width, self.kernel_size = like.width, like.kernel_size
         self.layer = DerivedConv2d(like.layer, kernel)
+        self._derived_noise = log_noise
+
+    def noise_scale(self) -> Tensor | None:
+        """Return the noise scale as the others are now."""
+        return self._derived_noise()
 
 
 class DerivedConv2d(ComplexConv2d):

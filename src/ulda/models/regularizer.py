@@ -62,6 +62,10 @@ class Regularizer(nn.Module):
             self.extractor.materialize(), self.adapter and self.adapter.materialize(), recompute=self.recompute
         )
 
+    def strength(self, noise: Tensor | None) -> Tensor | None:
+        """Return by what the noise of each measurement ``(n,)`` multiplies the regulariser; None for 1."""
+        return None if noise is None or self.adapter is None else self.adapter.strength(noise)
+
     def features(self, x: Tensor) -> Tensor:
         """Return ``q(x)`` with stacked channels, ``(N, 2 width, H, W)``, for images ``(N, H, W)``."""
         q = self.extractor(stacked(x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.models.adapter import Adapter, DerivedAdapter, LowRankUpdate
@@ -31,6 +31,8 @@ class UniversalPrior(nn.Module):
         Of g; see `FeatureExtractor`.
     adapter_weight
         The weight of the regulariser at the start; see `Adapter`.
+    noise_aware
+        Of the adapters; see `Adapter`.
     seed
         Seed of the noise on the start.
 
@@ -60,10 +62,11 @@ class UniversalPrior(nn.Module):
         delta: float = 0.1,
         adapter_weight: float = 0.003,
         *,
+        noise_aware: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.adapter_weight = adapter_weight
+        self.adapter_weight, self.noise_aware = adapter_weight, noise_aware
         self.extractor = FeatureExtractor(width, depth, kernel_size, delta, seed=seed)
         self.adapters = nn.ModuleDict()
         self.updates = nn.ModuleDict()
@@ -77,7 +80,7 @@ class UniversalPrior(nn.Module):
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank <= MAX_RANK:
             raise UldaError(f"the rank of an adapter is a whole number from 0 to {MAX_RANK}, but it is {rank!r}")
         g = self.extractor
-        adapter = Adapter(g.width, g.kernel_size, weight=self.adapter_weight, seed=seed)
+        adapter = Adapter(g.width, g.kernel_size, weight=self.adapter_weight, noise_aware=self.noise_aware, seed=seed)
         if mean_of:
             average_into(adapter, [self.adapters[other] for other in mean_of])
         place = next(g.parameters())
@@ -119,7 +122,12 @@ class UniversalPrior(nn.Module):
 
 def mean_adapter(adapters: Sequence[Adapter]) -> DerivedAdapter:
     """Return the mean of adapters, which learns as they do."""
-    return DerivedAdapter(adapters[0], lambda: torch.stack([one.layer.kernel() for one in adapters]).mean(0))
+
+    def log_noise() -> Tensor | None:
+        found = [one for one in (adapter.noise_scale() for adapter in adapters) if one is not None]
+        return torch.stack(found).mean(0) if found else None
+
+    return DerivedAdapter(adapters[0], lambda: torch.stack([one.layer.kernel() for one in adapters]).mean(0), log_noise)
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Masks, Fourier transforms, measurement operators and coil sensitivities."""
 
+from ulda.physics.acquisition import ACQUISITIONS, Acquisition, acquisition_named
+from ulda.physics.calibration import calibrated
 from ulda.physics.coils import compress_coils, espirit_maps
 from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
@@ -7,10 +9,14 @@ from ulda.physics.normalisation import normalise_measurement
 from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine, root_sum_of_squares
 
 __all__ = [
+    "ACQUISITIONS",
+    "Acquisition",
     "CartesianMRI",
     "Mask",
     "MultiCoilMRI",
     "Physics",
+    "acquisition_named",
+    "calibrated",
     "cartesian_mask",
     "center_crop_or_pad",
     "coil_combine",

@@ -6,6 +6,7 @@ Images are complex ``(..., H, W)``; single-coil k-space has the same shape and m
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Self
 
@@ -31,6 +32,12 @@ class Physics(ABC):
     signal_dims: int
     """The number of trailing axes of a measurement that belong to one slice."""
 
+    phase: Tensor | None = None
+    """Phase factors ``(n, H, W)`` that the images lack: it measures ``phase * x``. None for 1."""
+
+    noise: Tensor | None = None
+    """The standard deviation of real and imaginary part of the noise ``(n,)``, where it is known."""
+
     def __init__(self, mask: Mask, axis: int = -2) -> None:
         if axis not in (-2, -1):
             raise UldaError(f"the phase-encode axis must be -2 or -1, but it is {axis}")
@@ -39,12 +46,31 @@ class Physics(ABC):
         self._sampled = mask.lines[:, None] if axis == -2 else mask.lines
 
     @abstractmethod
-    def A(self, x: Tensor) -> Tensor:
-        """Measure the image `x`, without noise."""
+    def _measured(self, x: Tensor) -> Tensor:
+        """Measure an image with its phase."""
 
     @abstractmethod
+    def _back(self, y: Tensor) -> Tensor:
+        """Apply the adjoint of `_measured`."""
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure the image `x`, without noise."""
+        return self._measured(self.phased(x))
+
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the adjoint of `A`; for a measurement, the zero-filled reconstruction."""
+        x = self._back(y)
+        return x if self.phase is None else x * self.phase.conj()
+
+    def phased(self, x: Tensor) -> Tensor:
+        """Return images with the phase that they lack."""
+        return x if self.phase is None else x * self.phase
+
+    def with_knowledge(self, phase: Tensor | None = None, noise: Tensor | None = None) -> Self:
+        """Return the operator for images without a phase, with a known level of noise."""
+        other = copy.copy(self)
+        other.phase, other.noise = phase, noise
+        return other
 
     @abstractmethod
     def norm(self) -> float:
@@ -81,13 +107,16 @@ class Physics(ABC):
         noise = torch.randn((*y.shape, 2), generator=generator, dtype=y.real.dtype)
         return y + self._masked(torch.view_as_complex(noise).to(y.device) * noise_std)
 
-    def take(self, index: Tensor) -> Self:  # noqa: ARG002
+    def take(self, index: Tensor) -> Self:
         """Return the operator for some samples of a batch; the same where it does not depend on the sample."""
-        return self
+        if self.phase is None and self.noise is None:
+            return self
+        return self.with_knowledge(*(None if part is None else part[index] for part in (self.phase, self.noise)))
 
     def to(self, device: torch.device | str) -> Self:
         """Move the operator to a device, in place."""
         self._sampled = self._sampled.to(device)
+        self.phase, self.noise = (None if part is None else part.to(device) for part in (self.phase, self.noise))
         return self
 
     def _residual(self, x: Tensor, y: Tensor) -> Tensor:
@@ -129,11 +158,11 @@ class CartesianMRI(Physics):
 
     signal_dims = 2
 
-    def A(self, x: Tensor) -> Tensor:
-        """Measure: Fourier transform, then keep the sampled lines."""
+    def _measured(self, x: Tensor) -> Tensor:
+        """Fourier transform, then keep the sampled lines."""
         return self._masked(fft2c(self._check(x, "image")))
 
-    def A_adjoint(self, y: Tensor) -> Tensor:
+    def _back(self, y: Tensor) -> Tensor:
         """Keep the sampled lines, then transform back."""
         return ifft2c(self._masked(self._check(y, "measurement")))
 
@@ -175,7 +204,7 @@ class MultiCoilMRI(Physics):
             )
         self.maps = self._check(maps, "array of sensitivity maps")
 
-    def A(self, x: Tensor) -> Tensor:
+    def _measured(self, x: Tensor) -> Tensor:
         """Weight with each coil's sensitivity, transform, keep the sampled lines."""
         x = self._check(x, "image")
         if x.shape[-2:] != self.maps.shape[-2:]:
@@ -185,7 +214,7 @@ class MultiCoilMRI(Physics):
             )
         return self._masked(fft2c(self.maps * x.unsqueeze(-3)))
 
-    def A_adjoint(self, y: Tensor) -> Tensor:
+    def _back(self, y: Tensor) -> Tensor:
         """Keep the sampled lines, transform back, combine the coils."""
         y = self._check(y, "measurement")
         if y.ndim < 3 or y.shape[-3:] != self.maps.shape[-3:]:
@@ -202,9 +231,11 @@ class MultiCoilMRI(Physics):
 
     def take(self, index: Tensor) -> Self:
         """Return the operator for some samples of a batch, with their maps."""
-        if self.maps.ndim == 3 or self.maps.shape[0] == 1:
-            return self
-        return type(self)(self.mask, self.maps[index], self.axis)
+        taken = super().take(index)
+        if self.maps.ndim > 3 and self.maps.shape[0] > 1:
+            taken = copy.copy(taken)
+            taken.maps = self.maps[index]
+        return taken
 
     def to(self, device: torch.device | str) -> Self:
         """Move the operator and its maps to a device, in place."""

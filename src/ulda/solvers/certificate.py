@@ -136,6 +136,7 @@ def fingerprints_of(
     operator = [("axis", torch.tensor(physics.axis)), ("lines", physics.mask.lines)]
     if isinstance(physics, MultiCoilMRI):
         operator.append(("maps", physics.maps))
+    operator += [(name, known) for name in ("phase", "noise") if (known := getattr(physics, name)) is not None]
     found = {
         "weights": fingerprint_weights(regularizer),
         "measurement": fingerprint([("y", y)]),

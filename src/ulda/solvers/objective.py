@@ -110,7 +110,7 @@ class Reconstruction:
         residual = self.physics.A(x) - self.y
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.track_values):
             f = 0.5 * square_norm(residual)
-            r, grad_r = self.regularizer.value_and_grad(x, eps)
+            r, grad_r = self._regularizer(x, eps)
         return Evaluation(f, self.physics.A_adjoint(residual), r, grad_r)
 
     def fidelity_grad(self, x: Tensor) -> Tensor:
@@ -119,7 +119,15 @@ class Reconstruction:
 
     def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
         """Return the gradient of the regulariser; differentiable with respect to its parameters."""
-        return self.regularizer.grad(x, eps)
+        return self._regularizer(x, eps)[1]
+
+    def _regularizer(self, x: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``r_eps`` and its gradient for the features times their strength."""
+        strength = self.regularizer.strength(self.physics.noise)
+        if strength is None:
+            return self.regularizer.value_and_grad(x, eps)
+        r, grad_r = self.regularizer.value_and_grad(x, eps / strength.detach())
+        return r * strength, grad_r * strength.to(x.real.dtype).reshape(-1, *(1,) * (x.ndim - 1))
 
     def unmeasured(self, x: Tensor) -> Tensor:
         """Return ``(I - A^H A) x``: for a single coil the lines of k-space that were not sampled."""

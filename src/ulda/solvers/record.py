@@ -32,7 +32,7 @@ FORMAT = "ulda-run"
 VERSION = 1
 
 ROUNDING = 1e-6
-"""How far a pixel of an image may be from the result times its scale, relative to its size."""
+"""How far a pixel of an image may be from the result times its phase and its scale, relative to its size."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,18 @@ class Run:
             return ""
         if self.image.shape != self.x.shape or self.scale.shape != self.x.shape[:1]:
             return "the image and its scale do not have the shape of the result"
-        expected = rescale(self.x, self.scale)
+        expected = rescale(self.physics.phased(self.x), self.scale)
         wrong = ~((self.image - expected).abs() <= ROUNDING * expected.abs())
         if not wrong.any():
             return ""
         sample, row, column = wrong.nonzero()[0].tolist()
-        return f"the image of sample {sample} is not its result times its scale (row {row}, column {column})"
+        return (
+            f"the image of sample {sample} is not its result times its phase and its scale (row {row}, column {column})"
+        )
 
 
 def rescale(x: Tensor, scale: Tensor) -> Tensor:
-    """Return results ``(n, H, W)`` in the units of the measurements, given their scales ``(n,)``."""
+    """Return results with their phase, ``(n, H, W)``, in the units of the measurements, given their scales ``(n,)``."""
     return x * scale[:, None, None].to(x.real.dtype)
 
 
@@ -113,7 +115,7 @@ class RunWriter:
         """Write one run and return its certificate; the parameters are those of `save_run`."""
         certificate = certify(trace, y, physics, self._regularizer, x, x0)
         if scale is not None:
-            self._append_rows("image", rescale(x, scale))
+            self._append_rows("image", rescale(physics.phased(x), scale))
             self._append_rows("scale", scale)
         group = self._file.create_group(f"runs/{self.n_runs}")
         group.attrs["certificate"] = json.dumps(certificate)
@@ -124,6 +126,9 @@ class RunWriter:
             group["x0"] = _array(x0)
         if isinstance(physics, MultiCoilMRI):
             group["maps"] = _array(physics.maps)
+        for name in ("phase", "noise"):
+            if (known := getattr(physics, name)) is not None:
+                group[name] = _array(known)
         trace.save_hdf5(group.create_group("trace"))
         self.n_runs += 1
         return certificate
@@ -214,4 +219,5 @@ def _sizes(regularizer: Regularizer) -> dict[str, Any]:
         "kernel_size": extractor.kernel_size,
         "delta": extractor.activation.delta,
         "adapter_kernel_size": None if adapter is None else adapter.kernel_size,
+        "noise_aware": adapter is not None and adapter.log_noise is not None,
     }

@@ -15,8 +15,11 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.models import Adapter, FeatureExtractor, Regularizer
-from ulda.physics import CartesianMRI, Mask, MultiCoilMRI
+from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
 from ulda.solvers.record import FORMAT, VERSION, Run
+
+UNIT = 1e-5
+"""How far the absolute value of a phase factor may be from 1."""
 
 
 def load_run(path: str | Path) -> Run:
@@ -76,17 +79,28 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
     fields = json.loads(group.attrs["mask"])
     if fields["n_lines"] != y.shape[axis]:
         raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
-    mask = Mask.from_dict(fields)
+    x = _tensor(group, "x", n_bytes)
     return Run(
         y=y,
-        physics=MultiCoilMRI(mask, _tensor(group, "maps", n_bytes), axis)
-        if "maps" in group
-        else CartesianMRI(mask, axis),
+        physics=_physics(group, Mask.from_dict(fields), axis, x, n_bytes),
         regularizer=regularizer,
-        x=_tensor(group, "x", n_bytes),
+        x=x,
         x0=_tensor(group, "x0", n_bytes) if "x0" in group else None,
         certificate=json.loads(group.attrs["certificate"]),
     )
+
+
+def _physics(group: h5py.Group, mask: Mask, axis: int, x: Tensor, n_bytes: int) -> Physics:
+    maps = _tensor(group, "maps", n_bytes) if "maps" in group else None
+    physics = CartesianMRI(mask, axis) if maps is None else MultiCoilMRI(mask, maps, axis)
+    phase, noise = (_tensor(group, name, n_bytes) if name in group else None for name in ("phase", "noise"))
+    if phase is not None and phase.shape != x.shape:
+        raise UldaError(f"its phase has shape {tuple(phase.shape)}, but its result {tuple(x.shape)}")
+    if phase is not None and not ((phase.abs() - 1).abs() < UNIT).all():
+        raise UldaError("its phase does not have absolute value 1 everywhere, so it would change the objective")
+    if noise is not None and noise.shape != x.shape[:1]:
+        raise UldaError(f"it has {tuple(noise.shape)} noise levels for {len(x)} slices")
+    return physics if phase is None and noise is None else physics.with_knowledge(phase, noise)
 
 
 def _tensor(group: h5py.Group, name: str, n_bytes: int) -> Tensor:
@@ -105,15 +119,20 @@ def _dataset(group: h5py.Group, name: str, n_bytes: int) -> h5py.Dataset:
 def _regularizer(sizes: dict[str, Any], weights: dict[str, Tensor]) -> Regularizer:
     """Build a regulariser of the given sizes, once it is clear that the weights at hand have them."""
     width, kernel_size, adapter_size = sizes["width"], sizes["kernel_size"], sizes.pop("adapter_kernel_size")
+    noise_aware = sizes.pop("noise_aware")
     shapes = {}
     for i in range(min(sizes["depth"], len(weights))):
         shapes[f"extractor.layers.{i}"] = (width, 1 if i == 0 else width, kernel_size, kernel_size)
     if adapter_size is not None:
         shapes["adapter.layer"] = (width, width, adapter_size, adapter_size)
-    expected = {f"{layer}.{part}": shape for layer, shape in shapes.items() for part in ("real", "imag")}
+    expected: dict[str, tuple[int, ...]] = {
+        f"{layer}.{part}": shape for layer, shape in shapes.items() for part in ("real", "imag")
+    }
+    if noise_aware:
+        expected["adapter.log_noise"] = ()
     if expected != {name: tuple(weight.shape) for name, weight in weights.items()}:
         raise UldaError(f"its weights do not have the sizes it states: {sizes}")
-    adapter = None if adapter_size is None else Adapter(width, adapter_size)
+    adapter = None if adapter_size is None else Adapter(width, adapter_size, noise_aware=noise_aware)
     regularizer = Regularizer(FeatureExtractor(**sizes), adapter).to(next(iter(weights.values())).dtype)
     regularizer.load_state_dict(weights)
     return regularizer

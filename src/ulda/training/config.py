@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ulda.errors import UldaError
+from ulda.physics.acquisition import ACQUISITIONS
 from ulda.training.settings import STRICT, Settings, checked
 
 DEMO = "demo:"
@@ -27,8 +28,6 @@ class DataConfig(BaseModel):
         to the configuration.
     size
         Fourier-crop or zero-pad to this size, e.g. 128 or [128, 96]; null keeps the size.
-    phase_seed
-        Give magnitude images a smooth random phase with this seed; null for none.
     slices
         Train on this many slices, spread over the subjects; null for all.
     """
@@ -38,7 +37,6 @@ class DataConfig(BaseModel):
     name: str = Field(min_length=1, pattern=r"^[^.]+$")
     file: str = Field(min_length=1)
     size: tuple[int, int] | None = None
-    phase_seed: int | None = Field(None, ge=0)
     slices: int | None = Field(None, ge=1)
 
     @field_validator("size", mode="before")
@@ -59,7 +57,7 @@ class MaskConfig(BaseModel):
     Attributes
     ----------
     ratios
-        The sampling ratios; a step draws one of all masks.
+        The sampling ratios; a step draws one of all masks. Null: the acquisition draws a new mask in each step.
     per_ratio
         Masks for each ratio.
     center
@@ -72,7 +70,7 @@ class MaskConfig(BaseModel):
 
     model_config = STRICT
 
-    ratios: tuple[float, ...] = Field((0.1, 0.15, 0.2, 0.25, 0.3), min_length=1)
+    ratios: tuple[float, ...] | None = Field(None, min_length=1)
     per_ratio: int = Field(4, ge=1)
     center: float = Field(0.05, ge=0, le=1)
     seed: int = Field(1, ge=0)
@@ -81,8 +79,8 @@ class MaskConfig(BaseModel):
 
     @field_validator("ratios")
     @classmethod
-    def _fractions(cls, ratios: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(0 < ratio <= 1 for ratio in ratios):
+    def _fractions(cls, ratios: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if not all(0 < ratio <= 1 for ratio in ratios or ()):
             raise ValueError("a sampling ratio must lie in (0, 1]")
         return ratios
 
@@ -107,6 +105,9 @@ class Config(BaseModel):
     data
         The source domains. Their train splits are learned from, their val splits validate; where nothing is labelled
         val, subjects are held out. Slices labelled test are never used.
+    acquisition
+        How k-space is simulated from magnitude images: ideal, single-coil or scanner. Complex images keep their phase,
+        measured k-space its phase, noise and coils.
     masks
         The masks.
     train
@@ -124,6 +125,7 @@ class Config(BaseModel):
     seconds: float | None = Field(None, gt=0)
     seed: int = Field(0, ge=0)
     data: tuple[DataConfig, ...] = Field(min_length=1)
+    acquisition: Literal["ideal", "single-coil", "scanner"] = "scanner"
     masks: MaskConfig = MaskConfig()
     train: Settings = Settings()
     card: dict[str, Any] = Field(default_factory=dict)
@@ -134,6 +136,12 @@ class Config(BaseModel):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"two source domains have the name {twice[0]}")
+        return self
+
+    @model_validator(mode="after")
+    def _there_are_masks(self) -> Config:
+        if self.masks.ratios is None and not ACQUISITIONS[self.acquisition].masks:
+            raise ValueError(f"the acquisition {self.acquisition} draws no masks; give masks.ratios")
         return self
 
     @property

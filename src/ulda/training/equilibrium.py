@@ -43,7 +43,7 @@ class Chains:
     def facts(self) -> dict[str, Any]:
         """Return what a checkpoint says about the chains, other than their iterates."""
         return {
-            str(number): [batch.task, batch.index, batch.mask, batch.warp, batch.warp_seed]
+            str(number): [batch.task, batch.index, batch.mask, batch.warp, batch.seed]
             for number, batch in self.batches.items()
         }
 
@@ -54,7 +54,7 @@ class Chains:
     def restore(self, facts: dict[str, Any], iterates: dict[str, Tensor]) -> None:
         """Take up the chains of a checkpoint."""
         for number, (task, index, mask, warp, seed) in facts.items():
-            batch = Batch(task, tuple(index), mask, iterates[number], warp=warp, warp_seed=seed)
+            batch = Batch(task, tuple(index), mask, iterates[number], warp=warp, seed=seed)
             self.batches[int(number)] = batch
 
 

@@ -7,7 +7,7 @@ import re
 
 from ulda.training.settings import Settings
 
-_STEP_SIZES = re.compile(r"(.+\.)?(proposals|task_weights)\.")
+_STEP_SIZES = re.compile(r"(.+\.)?(proposals|task_weights)\.|.+\.log_noise$")
 _ADAPTERS = re.compile(r"(.+\.)?adapters\.")
 
 

@@ -43,6 +43,11 @@ class Network(BaseModel):
     initialise
         Step 0: before the training, g is trained on each source alone for this fraction of the steps, and the results
         are averaged; 0 for no step 0.
+    phase_lines
+        Divide the image by the phase of so many lines in the centre of k-space; 1 for the global phase alone, 0 for
+        none. See `ulda.physics.calibration`.
+    noise_aware
+        Let the weight of the regulariser grow with the noise, which is estimated from each measurement.
     safeguard
         Test every proposal. Without it every proposal is taken and nothing is promised.
     """
@@ -61,6 +66,8 @@ class Network(BaseModel):
     shared_steps: bool = False
     rank: int = Field(0, ge=0, le=64)
     initialise: float = Field(0.0, ge=0, le=1)
+    phase_lines: int = Field(0, ge=0)
+    noise_aware: bool = False
     safeguard: bool = True
 
     @model_validator(mode="after")

@@ -15,11 +15,22 @@ from torch import Tensor
 
 from ulda.data import Domain, ImportOptions, demo, find_reader, import_domain, split_by_subject
 from ulda.data.importing import Progress as ImportProgress
+from ulda.data.measurements import coil_physics
 from ulda.data.readers.domain_file import DomainFileReader
 from ulda.errors import UldaError
-from ulda.physics import cartesian_mask
+from ulda.physics import (
+    ACQUISITIONS,
+    Acquisition,
+    Mask,
+    acquisition_named,
+    cartesian_mask,
+    coil_combine,
+    ifft2c,
+)
 from ulda.training.config import DEMO, Config, DataConfig, MaskConfig
-from ulda.training.tasks import Task
+from ulda.training.tasks import Coils, Task
+
+_TINY = 1e-30
 
 VALIDATED_FRACTION = 0.2
 """How many slices of data without a validation split are held out, by subject."""
@@ -30,7 +41,6 @@ def opened(
     source: str | Path,
     *,
     size: tuple[int, int] | None = None,
-    phase_seed: int | None = None,
     name: str = "",
     progress: ImportProgress | None = None,
 ) -> Iterator[Domain]:
@@ -44,26 +54,41 @@ def opened(
     """
     is_demo = str(source).startswith(DEMO)
     path = demo(str(source).removeprefix(DEMO)).path if is_demo else Path(source)
-    is_ready = size is None and phase_seed is None and path.is_file()
+    is_ready = size is None and path.is_file()
     if is_ready and isinstance(find_reader(path), DomainFileReader):
         yield Domain.open(path)
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "domain.h5"
-        options = ImportOptions(name=name or path.stem, size=size, phase_seed=phase_seed)
+        options = ImportOptions(name=name or path.stem, size=size)
         import_domain([path], copy, options, progress=progress)
         yield Domain.open(copy)
 
 
 def normalised_images(domain: Domain) -> Tensor:
     """Return the slices as complex images ``(n, H, W)``, each with peak 1."""
+    return references(domain)[0]
+
+
+def references(domain: Domain, mask: Mask | None = None) -> tuple[Tensor, Coils | None]:
+    """Return the slices as complex images ``(n, H, W)`` with peak 1, and what several coils measured of them.
+
+    The sensitivity maps are estimated from the calibration lines of a mask; without one, from the whole k-space.
+    """
     if domain.undersampled:
         raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to learn from")
-    images = torch.stack(list(domain.images()))
+    if domain.n_coils == 1:
+        images, coils = torch.stack(list(domain.images())), None
+    else:
+        kspace, axis = torch.stack([domain.kspace(i) for i in range(len(domain))]), domain.header.phase_axis
+        everything = cartesian_mask(kspace.shape[axis], 1.0)
+        maps = coil_physics(kspace, mask or everything, axis).maps
+        images = coil_combine(ifft2c(kspace), maps)
+        coils = Coils(kspace / images.abs().amax((-2, -1))[:, None, None, None].clamp_min(_TINY), maps)
     peaks = images.abs().amax((-2, -1), keepdim=True)
     for number in (~(peaks > 0) | ~torch.isfinite(peaks)).flatten().nonzero().flatten().tolist():
         raise UldaError(f"slice {number} of the domain {domain.name} is empty or not finite; import the data again")
-    return images / peaks
+    return images / peaks, coils
 
 
 @dataclass(frozen=True)
@@ -123,19 +148,21 @@ def choose_slices(subjects: Sequence[str], n: int, seed: int = 0) -> list[int]:
 
 def load_tasks(config: Config) -> tuple[list[Task], list[dict[str, Any]]]:
     """Read all source domains; return what to train on, and what the model card says about them."""
-    loaded = [load_task(entry, config.masks) for entry in config.data]
+    acquisition = acquisition_named(config.acquisition)
+    loaded = [load_task(entry, config.masks, acquisition) for entry in config.data]
     return [task for task, _ in loaded], [facts for _, facts in loaded]
 
 
-def load_task(entry: DataConfig, masks: MaskConfig) -> tuple[Task, dict[str, Any]]:
+def load_task(entry: DataConfig, masks: MaskConfig, acquisition: Acquisition) -> tuple[Task, dict[str, Any]]:
     """Read a source domain; return what to train on, and what the model card says about it."""
-    with opened(entry.file, size=entry.size, phase_seed=entry.phase_seed, name=entry.name) as domain:
+    with opened(entry.file, size=entry.size, name=entry.name) as domain:
         split = split_for_training(domain)
         train = split.train
         if entry.slices is not None:
             train = train.take(choose_slices(train.subjects, entry.slices))
-        images, axis = normalised_images(train), domain.header.phase_axis
-        validation = normalised_images(split.validation) if len(split.validation) else images[:0]
+        (images, coils), axis = references(train), domain.header.phase_axis
+        validation, validation_coils = references(split.validation) if len(split.validation) else (images[:0], None)
+        simulated = acquisition_of(domain, acquisition)
         facts = {
             "domain": entry.name,
             "file": file_name(entry.file),
@@ -146,13 +173,21 @@ def load_task(entry: DataConfig, masks: MaskConfig) -> tuple[Task, dict[str, Any
             "fingerprint": train.fingerprint(),
             "validation": split.origin,
             "n_validation_slices": len(split.validation),
+            "acquisition": simulated.name,
             "licence": domain.header.licence,
         }
     n_lines = images.shape[axis]
-    counted = enumerate(ratio for ratio in masks.ratios for _ in range(masks.per_ratio))
+    ratios = masks.ratios if masks.ratios or simulated.masks else acquisition.ratios
+    counted = enumerate(ratio for ratio in ratios or () for _ in range(masks.per_ratio))
     family = [cartesian_mask(n_lines, ratio, masks.center, masks.seed + number) for number, ratio in counted]
     judged_with = cartesian_mask(n_lines, masks.validation_ratio, masks.center, masks.validation_seed)
-    return Task(entry.name, images, family, validation, axis, judged_with), facts
+    task = Task(entry.name, images, family, validation, axis, judged_with, simulated, coils, validation_coils)
+    return task, facts
+
+
+def acquisition_of(domain: Domain, acquisition: Acquisition) -> Acquisition:
+    """Return how measurements of a domain are simulated: only magnitude images lack what an acquisition adds."""
+    return acquisition if domain.header.kind == "magnitude" else ACQUISITIONS["ideal"]
 
 
 def file_name(file: str) -> str:

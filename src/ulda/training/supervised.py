@@ -7,7 +7,6 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ulda.errors import UldaError
-from ulda.physics import CartesianMRI
 from ulda.training.losses import reconstruction_loss
 from ulda.training.settings import Settings
 from ulda.training.tasks import Batch, Task
@@ -29,8 +28,7 @@ def supervised_loss(
     """
     if settings.equilibrium is not None:
         raise UldaError("a network without a lower level has no iterates that persist; leave out equilibrium")
-    physics = CartesianMRI(task.masks[batch.mask], task.axis)
-    images = task.images_of(batch)
-    x = model(physics.A(images), physics, task.domain)
+    y, physics, images = task.measure(batch)
+    x = model(y, physics, task.domain)
     reference = images.abs() if magnitude else images
     return reconstruction_loss(x, reference, settings.ssim_weight).mean(), x.detach()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,12 +11,35 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.io.fingerprints import fingerprint
-from ulda.physics import Mask
+from ulda.physics import ACQUISITIONS, Acquisition, Mask, MultiCoilMRI, Physics
 from ulda.training.augmentation import warped
 from ulda.training.settings import Settings
 
 _SEEDS = 1 << 31
-"""How many seeds the warp of a batch is drawn from."""
+"""How many seeds that of a batch is drawn from."""
+
+_VALIDATION_SEED = 1
+
+
+@dataclass(frozen=True)
+class Coils:
+    """Fully sampled k-space of several coils, and their sensitivity maps: both ``(n, coils, H, W)``."""
+
+    kspace: Tensor
+    maps: Tensor
+
+    def to(self, device: str | torch.device) -> Coils:
+        """Return both on a device."""
+        return Coils(self.kspace.to(device), self.maps.to(device))
+
+    def take(self, index: Tensor) -> Coils:
+        """Keep some slices."""
+        return Coils(self.kspace[index], self.maps[index])
+
+    def sampled(self, mask: Mask, axis: int) -> tuple[Tensor, Physics]:
+        """Return the sampled lines, and their operator."""
+        lines = mask.lines.to(self.kspace.device)
+        return self.kspace * (lines[:, None] if axis == -2 else lines), MultiCoilMRI(mask, self.maps, axis)
 
 
 @dataclass(frozen=True)
@@ -29,13 +53,18 @@ class Task:
     images
         Training slices ``(n, H, W)``, complex with peak 1.
     masks
-        The family of masks; a step draws one.
+        The family of masks; a step draws one. Empty where the acquisition draws them.
     validation
         Slices ``(m, H, W)`` of other subjects; may be empty.
     axis
         The phase-encode axis.
     validation_mask
         The mask the validation uses; the first of the masks if None.
+    acquisition
+        How measurements are simulated from the slices, of a step and of the validation; it draws the masks where there
+        are none.
+    coils, validation_coils
+        The k-space that several coils measured of the slices, and its maps; then nothing is simulated.
     """
 
     domain: str
@@ -44,15 +73,44 @@ class Task:
     validation: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1, dtype=torch.complex64))
     axis: int = -2
     validation_mask: Mask | None = None
+    acquisition: Acquisition = ACQUISITIONS["ideal"]
+    coils: Coils | None = None
+    validation_coils: Coils | None = None
 
     def to(self, device: str | torch.device) -> Task:
         """Return the task with its slices on a device."""
-        return replace(self, images=self.images.to(device), validation=self.validation.to(device))
+        coils = [part if part is None else part.to(device) for part in (self.coils, self.validation_coils)]
+        images, validation = self.images.to(device), self.validation.to(device)
+        return replace(self, images=images, validation=validation, coils=coils[0], validation_coils=coils[1])
 
     def images_of(self, batch: Batch) -> Tensor:
         """Return the slices of a batch, turned, scaled and sheared where it says so."""
         images = self.images[list(batch.index)]
-        return warped(images, batch.warp, batch.warp_seed) if batch.warp else images
+        return warped(images, batch.warp, batch.seed) if batch.warp else images
+
+    def measure(self, batch: Batch) -> tuple[Tensor, Physics, Tensor]:
+        """Return the measurements of a batch, their operator, and the reference; simulated, where nothing is measured.
+
+        The same batch gives the same measurements.
+        """
+        mask = self.masks[batch.mask] if self.masks else None
+        if self.coils is not None:
+            assert mask is not None
+            index = torch.tensor(batch.index)
+            return (*self.coils.take(index).sampled(mask, self.axis), self.images[index])
+        generator = torch.Generator().manual_seed(batch.seed)
+        return self.acquisition.measure(self.images_of(batch), generator, mask, self.axis)
+
+    def measured_validation(self, batch_size: int) -> Iterator[tuple[Tensor, Physics, Tensor]]:
+        """Return the validation slices as `measure` does, always the same measurements."""
+        mask = self.validation_mask or self.masks[0]
+        generator = torch.Generator().manual_seed(_VALIDATION_SEED)
+        for index in torch.arange(len(self.validation)).split(batch_size):
+            reference = self.validation[index]
+            if self.validation_coils is not None:
+                yield (*self.validation_coils.take(index).sampled(mask, self.axis), reference)
+            else:
+                yield self.acquisition.measure(reference, generator, mask, self.axis)
 
 
 @dataclass(frozen=True)
@@ -69,8 +127,8 @@ class Batch:
         Phases without gradient before the differentiated ones.
     is_mean
         Whether the mean of the source adapters is used instead of that of the domain.
-    warp, warp_seed
-        The probability of its slices to be warped, and the seed of that.
+    warp, seed
+        The probability of its slices to be warped, and the seed of that and of the simulated acquisition.
     """
 
     task: int
@@ -80,7 +138,7 @@ class Batch:
     rollout: int = 0
     is_mean: bool = False
     warp: float = 0.0
-    warp_seed: int = 0
+    seed: int = 0
 
 
 def step_generator(settings: Settings, step: int) -> torch.Generator:
@@ -93,16 +151,16 @@ def draw(tasks: Sequence[Task], settings: Settings, generator: torch.Generator) 
     sizes = torch.tensor([float(len(task.images)) for task in tasks])
     number = int(torch.multinomial(sizes, 1, generator=generator))
     index = torch.randint(len(tasks[number].images), (settings.batch_size,), generator=generator)
-    mask = int(torch.randint(len(tasks[number].masks), (1,), generator=generator))
+    mask = int(torch.randint(max(1, len(tasks[number].masks)), (1,), generator=generator))
     is_mean = bool(torch.rand(1, generator=generator) < settings.mean_adapter)
-    warp_seed = int(torch.randint(_SEEDS, (1,), generator=generator))
-    return Batch(number, tuple(index.tolist()), mask, is_mean=is_mean, warp=settings.warp, warp_seed=warp_seed)
+    seed = int(torch.randint(_SEEDS, (1,), generator=generator))
+    return Batch(number, tuple(index.tolist()), mask, is_mean=is_mean, warp=settings.warp, seed=seed)
 
 
 def check_tasks(tasks: Sequence[Task]) -> None:
     """Refuse a domain with nothing to train on."""
     for task in tasks:
-        if len(task.images) == 0 or not task.masks:
+        if len(task.images) == 0 or not (task.masks or task.acquisition.masks):
             raise UldaError(f"the domain {task.domain} has no slices or no masks to train on")
 
 
@@ -110,7 +168,10 @@ def fingerprint_of(tasks: Sequence[Task], parameters: Sequence[tuple[str, Tensor
     """Name what a run starts from, so that it is not continued with anything else."""
     tensors = list(parameters)
     for task in tasks:
-        judged_with = task.validation_mask or task.masks[0]
-        tensors += [(f"{task.domain} {task.axis}", task.images), ("validation", task.validation)]
-        tensors += [("mask", mask.lines) for mask in (judged_with, *task.masks)]
+        judged_with = [task.validation_mask] if task.validation_mask else list(task.masks[:1])
+        measured = json.dumps(task.acquisition.as_dict())
+        tensors += [(f"{task.domain} {task.axis} {measured}", task.images), ("validation", task.validation)]
+        tensors += [("mask", mask.lines) for mask in (*judged_with, *task.masks)]
+        for coils in (task.coils, task.validation_coils):
+            tensors += [] if coils is None else [("coils", coils.kspace), ("maps", coils.maps)]
     return fingerprint(tensors)

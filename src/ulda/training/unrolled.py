@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ulda.models import Regularizer
 from ulda.models.ulda import MEAN
-from ulda.physics import CartesianMRI, Physics, normalise_measurement
+from ulda.physics import Physics
 from ulda.solvers import Options, Proposal, Reconstruction, Repeated, Trace
 from ulda.solvers.trace import Callback
 from ulda.training.losses import DescentPenalty, reconstruction_loss
@@ -28,6 +28,9 @@ class Unrolled(Protocol):
     @property
     def n_phases(self) -> int:
         """T."""
+
+    def prepared(self, y: Tensor, physics: Physics) -> tuple[Tensor, Physics, Tensor]:
+        """Return scaled measurements, their operator with what they say of phase and noise, and the scale."""
 
     def regularizer(self, domain: str) -> Regularizer:
         """Return the regulariser of a domain."""
@@ -58,9 +61,8 @@ def unrolled_loss(model: Unrolled, task: Task, batch: Batch, settings: Settings,
     The branch that the solver takes is part of the forward pass. Refused proposals have no part in the result; the
     penalty teaches them to descend.
     """
-    physics = CartesianMRI(task.masks[batch.mask], task.axis)
-    images = task.images_of(batch)
-    y, _, peak = normalise_measurement(physics.A(images), physics)
+    y, physics, images = task.measure(batch)
+    y, physics, peak = model.prepared(y, physics)
     is_mean = batch.is_mean and model.trains_mean and task.domain in model.sources
     domain = MEAN if is_mean else task.domain
     proposal, n_phases = model.proposal(domain), phases_at(model.n_phases, settings, step)
@@ -77,7 +79,7 @@ def unrolled_loss(model: Unrolled, task: Task, batch: Batch, settings: Settings,
         penalty = DescentPenalty(tracked, options.eta2)
     x, _ = model.solve(y, physics, domain, options, proposal=proposal, x0=x0, callback=penalty)
     # the loss is measured on slices with peak 1, as the metrics are
-    loss = reconstruction_loss(x * peak, images, settings.ssim_weight).mean()
+    loss = reconstruction_loss(physics.phased(x) * peak, images, settings.ssim_weight).mean()
     if penalty is not None:
         loss = loss + settings.penalty_weight * penalty.mean()
     return loss, x.detach()

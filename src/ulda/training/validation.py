@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from ulda.metrics import psnr, ssim
-from ulda.physics import CartesianMRI
 from ulda.training.tasks import Task
 
 BATCH_SIZE = 8
@@ -22,10 +21,11 @@ def validate(model: nn.Module, tasks: Sequence[Task]) -> dict[str, dict[str, flo
     for task in tasks:
         if len(task.validation) == 0:
             continue
-        physics = CartesianMRI(task.validation_mask or task.masks[0], task.axis)
-        reference = task.validation.abs()
-        batches = [model(physics.A(part), physics, task.domain) for part in task.validation.split(BATCH_SIZE)]
-        x = torch.cat(batches).abs()
+        images, references = [], []
+        for y, physics, reference in task.measured_validation(BATCH_SIZE):
+            images.append(model(y, physics, task.domain).abs())
+            references.append(reference.abs())
+        x, reference = torch.cat(images), torch.cat(references)
         found[task.domain] = {
             "psnr": float(psnr(x, reference, data_range=1.0).mean()),
             "ssim": float(ssim(x, reference, data_range=1.0).mean()),
