@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.experiments.tiny import TINY
 from typer.testing import CliRunner
+from ulda.methods.universal import UniversalLDA
 
-from tests.experiments.test_experiments import TINY
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.data.importing import read_slices
@@ -29,7 +30,6 @@ from ulda.experiments.dry_run import (
 )
 from ulda.experiments.running import Runner
 from ulda.methods import DnCn, method_class
-from ulda.methods.universal import UniversalLDA
 from ulda.training.settings import Settings
 
 PAPER: dict[str, Any] = TINY | {

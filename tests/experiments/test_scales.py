@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.experiments.tiny import TINY
 
-from tests.experiments.test_experiments import TINY
 from tests.shared_data import SHARED_DATA
 from ulda.errors import UldaError
 from ulda.experiments import Experiment, load_experiment
