@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from tests.experiments.tiny import BENCH, DNCN, TINY, runner
+from tests.experiments.tiny import BENCH, TINY, TINY_DNCN, runner
 from ulda.cli import app
 from ulda.cli.experiment import parse_time
 from ulda.errors import UldaError
@@ -98,7 +97,7 @@ def test_runs_of_other_settings_are_noticed_and_renewed(file: Path, data: Path, 
         one.run(done)
 
     def change(**settings: Any) -> None:
-        variants = [*TINY["variants"][:2], DNCN | settings]
+        variants = [*TINY["variants"][:2], TINY_DNCN | settings]
         file.write_text(yaml.safe_dump(TINY | {"scales": scales, "variants": variants}))
 
     change()
@@ -134,7 +133,7 @@ def test_a_family_shares_its_folder_but_not_its_tables(done: Runner, tmp_path: P
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "all-bench").symlink_to(done.folder)
-    one = TINY | {"name": "one", "family": "all", "reference": "dncn", "variants": [DNCN], "paper": {}}
+    one = TINY | {"name": "one", "family": "all", "reference": "dncn", "variants": [TINY_DNCN], "paper": {}}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(one))
     packed = command("pack", "one.yaml", "--out", "one.json")
     assert packed.output.startswith("6 runs")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tests.experiments.tiny import TINY
 from typer.testing import CliRunner
 
+from tests.experiments.tiny import TINY
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import UldaError

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from tests.experiments.tiny import TINY
 from typer.testing import CliRunner
 from ulda.methods.universal import UniversalLDA
 
+from tests.experiments.tiny import TINY
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.data.importing import read_slices

@@ -18,9 +18,9 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
-from tests.experiments.tiny import TINY, runner
 from typer.testing import CliRunner
 
+from tests.experiments.tiny import TINY, runner
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import MissingExtraError, UldaError

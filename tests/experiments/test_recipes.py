@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.tiny import BENCH, DNCN, SIZES, TINY, ULDA, runner
+from tests.experiments.tiny import BENCH, SIZES, TINY, TINY_DNCN, TINY_ULDA, runner
 from ulda.experiments.recipes import digest_of, outdated, recipe_of
 from ulda.experiments.running import Runner
 from ulda.experiments.runs import Run, read_runs
@@ -18,7 +18,7 @@ ALL |= {"train-ulda", "train-dncn", "classical-zero-filling-knee", "classical-ze
 
 
 def variants(ulda: dict[str, Any]) -> dict[str, Any]:
-    return {"variants": [TINY["variants"][0], ULDA | ulda, DNCN]}
+    return {"variants": [TINY["variants"][0], TINY_ULDA | ulda, TINY_DNCN]}
 
 
 @pytest.mark.parametrize(

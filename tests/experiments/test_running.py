@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.experiments.tiny import BENCH, DNCN, SIZES, TINY, ULDA, runner
+from tests.experiments.tiny import BENCH, SIZES, TINY, TINY_DNCN, TINY_ULDA, runner
 from ulda.errors import UldaError
 from ulda.experiments.definition import Variant
 from ulda.experiments.running import Runner, shared_parameters
@@ -65,7 +65,7 @@ def test_draws_differ_and_nothing_of_the_test_is_trained_on(done: Runner) -> Non
 
 
 def test_a_killed_run_continues_where_it_was(tmp_path: Path, data: Path) -> None:
-    changes = {"variants": [ULDA, DNCN | {"train": {"checkpoint_every": 1}}]}
+    changes = {"variants": [TINY_ULDA, TINY_DNCN | {"train": {"checkpoint_every": 1}}]}
     broken, whole = (runner(tmp_path / name, data, **changes) for name in ("broken", "whole"))
     run = Run("train", "dncn")
 

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from tests.experiments.tiny import TINY
 
+from tests.experiments.tiny import TINY
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
 from ulda.experiments.tables import records_of, rows_of
