@@ -26,11 +26,11 @@ from tests.experiments.report_examples import (
     experiment_folder,
     hostile_folder,
     levels,
+    packed_file,
 )
 from ulda.evaluation.report import Report, write_report
 from ulda.evaluation.report.colours import error_colours
 from ulda.experiments.reporting import read_report
-from ulda.experiments.runs import pack, read_runs
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -486,13 +486,13 @@ def test_the_traces_of_several_methods(shown: Any, tmp_path: Path) -> None:
     one = shown(read_report(experiment_folder(tmp_path / "run")))
     assert one.page.locator("#traced option").all_text_contents() == ["Meta", "U-LDA"]
     text = one.page.locator("#descent").text_content()
-    assert text.startswith("U-LDA, a: slice 1: every one of 3 iterations descended. Iteration 2, the dashed line")
+    assert text.startswith("U-LDA, a: slice 1: every one of 3 iterations descended; 2 took the learned proposal, ")
+    assert "1 refused it for a line-search step. Iteration 2, the dashed line" in text
     assert one.page.locator("#plots .image-at").count() == 2
-    assert one.page.locator("#steps-legend").is_hidden()
     one.page.locator("details summary").click()
-    assert one.page.locator("#iterations thead th").count() == 6
+    assert one.page.locator("#iterations thead th").count() == 7
     assert one.page.locator("#iterations tbody tr:nth-child(3) td").all_text_contents() == [
-        "0.0100000", "–", "5.00000", "0.500000", "yes",
+        "0.0100000", "–", "5.00000", "0.500000", "proposal", "yes",
     ]  # fmt: skip
     one.page.locator("#traced").select_option(label="Meta")
     assert one.page.locator("#descent").text_content().startswith("Meta, a: slice 1")
@@ -503,8 +503,7 @@ def test_the_traces_of_several_methods(shown: Any, tmp_path: Path) -> None:
 
 def test_a_packed_file_of_an_experiment(shown: Any, tmp_path: Path) -> None:
     folder = experiment_folder(tmp_path / "run")
-    pack(read_runs(folder / "runs"), tmp_path / "packed.json", experiment="one of my own", scale="bench")
-    one = shown(read_report(tmp_path / "packed.json"), read_report(folder))
+    one = shown(read_report(packed_file(folder, tmp_path / "packed.json")), read_report(folder))
     for section in ("#viewer", "#certificate", "#kspace"):
         assert one.page.locator(section).is_hidden()
     # the mask is known, and drawn as wide as it is high

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulda.data import Domain, DomainWriter, Header, Record
+from ulda.experiments import Experiment
 from ulda.experiments.examples import Examples, save_examples
-from ulda.experiments.runs import Run, write_run
+from ulda.experiments.runs import Packed, Run, pack, read_runs, write_run
 from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
 
@@ -31,6 +32,16 @@ TRACE = {
     "phi": np.array([[9.0, 9.0, 9.0], [7.0, 7.0, 7.0], [6.0, 6.0, 6.5], [5.0, np.nan, 8.0]]),
     "eps": np.array([[0.02, 0.02, 0.02], [0.02, 0.02, 0.02], [0.02, 0.02, 0.02], [0.01, np.nan, 0.02]]),
     "grad_norm": np.array([[4.0, 4.0, 4.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [0.5, np.nan, 0.5]]),
+    # of the line search, once of nothing, all else of the proposal
+    "branch": np.array([[np.nan] * 3, [0, 1, 2], [1, 1, 0], [0, np.nan, 0]]),
+}
+DEFINITION: dict[str, Any] = {
+    "name": "one of my own",
+    "title": "brain to cardiac and knee",
+    "sources": [{"name": "brain", "ratio": RATIO, "mask_seed": MASK_SEED}],
+    "targets": [{"name": name, "ratio": RATIO, "mask_seed": MASK_SEED} for name in ("cardiac", "knee")],
+    "variants": [{"method": name} for name in ("TV", "dncn", "meta", "ulda")],
+    "scales": {"bench": {"side": SIDE, "steps": 80, "batch_size": 2, "adapt_steps": {5: 80, 40: 80}, "draws": {5: 2}}},
 }
 
 
@@ -109,6 +120,12 @@ def experiment_folder(folder: Path) -> Path:
     add_run(folder, Run("adapt", "ulda", "knee", 0), 9, "knee")
     add_run(folder, Run("train", "ulda"), 8, "brain")
     return folder
+
+
+def packed_file(folder: Path, path: Path) -> Path:
+    """Pack the results of `experiment_folder`."""
+    pack(Packed(Experiment.model_validate(DEFINITION), "bench", read_runs(folder / "runs")), path)
+    return path
 
 
 def add_data(folder: Path, kspace: NDArray[np.complex64], subjects: Sequence[str] = SUBJECTS) -> Domain:

@@ -10,7 +10,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from tests.experiments.test_experiments import TINY
+from tests.experiments.tiny import TINY
 from tests.training.small_domains import write_domain
 from ulda.cli import app
 from ulda.errors import UldaError
@@ -18,7 +18,7 @@ from ulda.experiments import Experiment
 from ulda.experiments.running import Runner
 from ulda.experiments.runs import runs_of
 from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask
-from ulda.training.loop import Task
+from ulda.training.tasks import Task
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.experiments.test_experiments import TINY
+from tests.experiments.tiny import TINY
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
 from ulda.experiments.dry_run import dry_run

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.evaluation.report_examples import HOSTILE
-from tests.evaluation.test_report import embedded, same
+from tests.evaluation.report_examples import HOSTILE, embedded
+from tests.evaluation.test_report import same
 from tests.experiments.report_examples import (
     HOSTILE_NAME,
     INDICES,
@@ -17,20 +17,19 @@ from tests.experiments.report_examples import (
     REFERENCE,
     SIDE,
     SUBJECTS,
-    TRACE,
     add_data,
     add_run,
     experiment_folder,
     hostile_folder,
     levels,
+    packed_file,
     psnr_of,
 )
 from ulda.errors import UldaError
 from ulda.evaluation.paired import paired_difference
 from ulda.evaluation.report import Report, load_comparison, render, save_comparison
-from ulda.experiments.examples import Examples, save_examples
 from ulda.experiments.reporting import read_report
-from ulda.experiments.runs import Run, pack, read_runs
+from ulda.experiments.runs import Run
 from ulda.io.fingerprints import fingerprint
 from ulda.physics import cartesian_mask
 from ulda.training.slices import choose_slices
@@ -43,9 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("packed") / "results.json"
-    pack(read_runs(folder / "runs"), path, experiment="one of my own", scale="bench")
-    return path
+    return packed_file(folder, tmp_path_factory.mktemp("packed") / "results.json")
 
 
 def test_all_methods_on_a_target(folder: Path) -> None:
@@ -98,6 +95,8 @@ def test_traces_of_examples(folder: Path) -> None:
     assert [len(steps) for steps in report.traces["U-LDA"]] == [3, 2, 3]
     first = report.traces["U-LDA"][0]
     assert [step.phi for step in first] == [7.0, 6.0, 5.0]
+    branches = [[step.branch for step in steps] for steps in report.traces["U-LDA"]]
+    assert branches == [["u", "v", "u"], ["v", "v"], ["stalled", "u", "u"]]
     # with another smoothing the objective before the step is not on record
     assert [step.phi_before for step in first] == pytest.approx([9.0, 7.0, float("nan")], nan_ok=True)
     traced = embedded(render([report]))["sources"][0]["traces"][1]
@@ -106,7 +105,8 @@ def test_traces_of_examples(folder: Path) -> None:
     descended = [[step[-1] for step in traced["slices"][i]] for i in INDICES]
     # 6 + 288 * 0.02 > 5 + 288 * 0.01; the third example rises from 6.5 to 8
     assert descended == [[1, 1, 1], [1, 1], [1, 1, 0]]
-    assert {step[5] for step in traced["slices"][1]} == {None}
+    # how each step was taken, as its place in the names of the branches
+    assert [[step[5] for step in traced["slices"][i]] for i in INDICES] == [[0, 1, 0], [1, 1], [2, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,6 @@ def test_what_counts_as_a_subject_and_how_many_slices_there_were(tmp_path: Path)
     assert report.notes[-1] == (
         "what counts as a subject of knee, also in the intervals: slice positions of one volunteer"
     )
-
-
-def test_steps_that_are_on_record(tmp_path: Path) -> None:
-    run = Run("adapt", "ulda", "cardiac", 5)
-    add_run(tmp_path, run, 1)
-    branch = np.array([[np.nan] * 3, [0, 1, 2], [1, 1, 0], [0, np.nan, 7]])
-    kept = Examples(np.array(INDICES), REFERENCE, levels(1), PHASES, {**TRACE, "branch": branch})
-    save_examples(tmp_path / "examples" / f"{run.key}.npz", "cardiac", kept)
-    traces = read_report(tmp_path).traces["U-LDA"]
-    assert [[step.branch for step in steps] for steps in traces] == [["u", "v", "u"], ["v", "v"], ["stalled", "u", ""]]
 
 
 def test_measured_kspace_comes_from_the_data_beside_the_results(tmp_path: Path) -> None:
@@ -288,13 +278,15 @@ def test_versions_that_differ_are_counted(tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence_with_what_there_is(folder: Path, packed: Path, tmp_path: Path) -> None:
     (tmp_path / "empty" / "runs").mkdir(parents=True)
     (tmp_path / "nothing").mkdir()
+    whole = json.loads(packed.read_text())
     broken: dict[str, Any] = {
         "text.json": "no",
         "list.json": "[]",
         "other.json": '{"verdict": 1}',
-        "runs.json": '{"runs": [1]}',
-        "run.json": '{"runs": {"train-x": {"run": {}, "results": {"a": {}}}}}',
-        "scores.json": json.dumps({"runs": {"k": {
+        "runs.json": json.dumps(whole | {"runs": [1]}),
+        "scale.json": json.dumps(whole | {"scale": "paper"}),
+        "run.json": json.dumps(whole | {"runs": {"train-x": {"run": {}, "results": {"a": {}}}}}),
+        "scores.json": json.dumps(whole | {"runs": {"k": {
             "run": {"kind": "train", "method": "m", "size": 0, "draw": 0},
             "results": {"a": {"psnr": [1.0], "subjects": ["s", "s"]}},
         }}}),
@@ -307,12 +299,13 @@ def test_mistakes_are_one_sentence_with_what_there_is(folder: Path, packed: Path
         (folder, {"domain": "brain", "slices": 5}, "nothing was adapted to brain"),
         (packed, {"domain": "liver"}, "results.json has no results on 'liver'"),
         (folder, {"reference": "x.h5"}, "has its own reference"),
-        (tmp_path / "empty", {}, "there are no runs in .*empty/runs yet"),
+        (tmp_path / "empty", {}, "there are no runs in .*empty yet"),
         (tmp_path / "nothing", {}, "holds no comparison.h5 and no runs of an experiment"),
         (tmp_path / "text.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "list.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "other.json", {}, "not a file that `ulda experiment pack` wrote"),
         (tmp_path / "runs.json", {}, "not a file that `ulda experiment pack` wrote"),
+        (tmp_path / "scale.json", {}, "one of my own has no scale 'paper'; it has: bench"),
         (tmp_path / "run.json", {}, "train-x in run.json is not the result of a run"),
         (tmp_path / "scores.json", {}, "not one score for each of 2 slices"),
         (tmp_path / "nowhere.json", {}, "there is no file"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.test_experiments import TINY
+from tests.experiments.tiny import TINY
 from ulda.errors import UldaError
 from ulda.experiments import Experiment
 from ulda.experiments.tables import records_of, rows_of

@@ -103,7 +103,7 @@ def test_the_validation_in_the_facts_is_that_of_the_model(base: ULDA, knee: Doma
             x = model(physics.A(images), physics, "knee")
         error = (x.abs() - images.abs()).square().mean((-2, -1))
         assert float((-10 * error.log10()).mean()) == pytest.approx(result.facts["validation"][key]["psnr"], abs=1e-3)
-    assert result.model.active_domain() == "knee"
+    assert result.model.domain == "knee"
 
 
 @pytest.mark.parametrize("augment", [True, False])

@@ -152,10 +152,11 @@ def load_examples(path: Path) -> dict[str, Examples]:
 
 
 def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:
+    phases = int(arrays[f"{domain}.phases"])
     return Examples(
         arrays[f"{domain}.indices"],
         arrays[f"{domain}.reference"].astype(np.float32),
         arrays[f"{domain}.images"].astype(np.float32),
-        int(arrays[f"{domain}.phases"]),
-        {name: arrays[f"{domain}.{name}"] for name in TRACED if f"{domain}.{name}" in arrays},
+        phases,
+        {name: arrays[f"{domain}.{name}"] for name in TRACED} if phases else {},
     )

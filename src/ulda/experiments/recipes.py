@@ -77,9 +77,13 @@ def recipe_of(experiment: Experiment, scale: Scale, run: Run) -> dict[str, Any]:
 
 def sizes_of(variant: Variant) -> dict[str, Any]:
     """Return all sizes of a variant, as JSON has them."""
-    model = weightless(variant.method, preset=variant.preset, **variant.sizes)
-    sizes: dict[str, Any] = json.loads(json.dumps(model.sizes))
+    sizes: dict[str, Any] = json.loads(_sizes_text(variant.method, variant.preset, json.dumps(variant.sizes)))
     return sizes
+
+
+@cache  # an experiment asks for each variant once per run
+def _sizes_text(method: str, preset: str | None, changes: str) -> str:
+    return json.dumps(weightless(method, preset=preset, **json.loads(changes)).sizes)
 
 
 def outdated(experiment: Experiment, scale: Scale, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:

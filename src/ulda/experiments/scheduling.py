@@ -145,6 +145,22 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def _ended_at_last(running: Mapping[str, tuple[Run, subprocess.Popen[bytes]]]) -> Iterator[None]:
+    """End the processes that still run."""
+    try:
+        yield
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.wait()
+
+
 @_interruptible()
 def run_all(
     runner: Runner,
@@ -180,7 +196,7 @@ def run_all(
         if report is not None:
             report(progress_of(runner, tuple(running)))
 
-    try:
+    with _ended_at_last(running):
         while True:
             for key, (run, process) in list(running.items()):
                 if process.poll() is not None:
@@ -190,22 +206,12 @@ def run_all(
                     tell()
             waiting = [one for one in pending(runner, methods) if one.key not in running and one.key not in failed]
             ready = [one for one in waiting if _is_ready(runner, one) and not runner.is_claimed(one)]
-            fitting = budget.fitting(ready)
-            while fitting and len(running) < jobs:
-                run = fitting.pop(0)
-                process = subprocess.Popen(
-                    command(run), env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL
-                )
-                running[run.key] = run, process
+            for run in budget.fitting(ready)[: jobs - len(running)]:
+                running[run.key] = run, _started(command(run))
                 tell()
             if not running:
                 break
             time.sleep(_POLL)
-    finally:
-        for _, process in running.values():
-            process.terminate()
-        for _, process in running.values():
-            process.wait()
     if failed:
         raise UldaError(f"the run {next(iter(failed))} failed, and {len(failed) - 1} more; its error is above")
     return progress_of(runner)

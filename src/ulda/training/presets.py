@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,7 @@ def method_changes(method: str) -> MethodChanges:
     return checked(MethodChanges, _read(METHODS_FILE).get(method, {}))
 
 
+@cache
 def _read(name: str) -> dict[str, Any]:
     values: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
     return values

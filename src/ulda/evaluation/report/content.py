@@ -19,7 +19,7 @@ Provenance = Mapping[str, Mapping[str, str]]
 """Texts by heading and name: commands, versions, fingerprints."""
 
 Traces = tuple[tuple[Step, ...], ...]
-"""For each slice its iterations. What is not on record is NaN, for a branch empty, for a number of steps negative."""
+"""For each slice its iterations. What is not on record is NaN, for a number of steps negative."""
 
 
 @dataclass(frozen=True)

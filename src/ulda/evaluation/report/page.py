@@ -169,12 +169,12 @@ def _by_slice(report: Report, values: Sequence[Any]) -> list[Any]:
 
 
 def _iterations(steps: Sequence[Step], n_pixels: int) -> list[list[Any]]:
-    """Return the numbers of each iteration; the branch is None where it is not on record."""
+    """Return the numbers of each iteration."""
     return [
         [
             *(_number(value, _TRACE_DIGITS) for value in (step.eps, step.phi_before, step.phi)),
             *(_number(value, _TRACE_DIGITS) for value in (step.grad_norm_before, step.grad_norm)),
-            BRANCHES.index(step.branch) if step.branch else None,
+            BRANCHES.index(step.branch),
             *(step.line_search_steps, int(_descended(step, steps[t - 1] if t else None, n_pixels))),
         ]
         for t, step in enumerate(steps)

@@ -14,12 +14,12 @@ from ulda.solvers.batch import BRANCHES
 
 NUMBERS = tuple(name for name in Step.__dataclass_fields__ if name != "branch")
 _COUNTS = tuple(name for name in NUMBERS if Step.__dataclass_fields__[name].type in (int, "int"))
-_NO_BRANCH, _STOPPED = len(BRANCHES), -1
+_STOPPED = -1
 
 
 def step_of(numbers: Mapping[str, Any], branch: str) -> Step:
-    """Return an iteration; a number that is null is NaN, a branch that is not on record is empty."""
-    if branch and branch not in BRANCHES:
+    """Return an iteration; a number that is null is NaN."""
+    if branch not in BRANCHES:
         raise ValueError(f"there is no branch {branch!r}")
     fields: dict[str, Any] = {
         name: int(numbers[name]) if name in _COUNTS else float("nan" if numbers[name] is None else numbers[name])
@@ -29,28 +29,22 @@ def step_of(numbers: Mapping[str, Any], branch: str) -> Step:
 
 
 def to_tables(traces: Traces) -> dict[str, NDArray[Any]]:
-    """Return one table per quantity, ``(slices, iterations)``: NaN, and branch -1, once a slice has stopped.
-
-    A branch that is not on record is the number after the last one.
-    """
+    """Return one table per quantity, ``(slices, iterations)``: NaN, and branch -1, once a slice has stopped."""
     shape = len(traces), max(map(len, traces), default=0)
     tables: dict[str, NDArray[Any]] = {name: np.full(shape, np.nan) for name in NUMBERS}
     tables["branch"] = np.full(shape, _STOPPED, np.int8)
     for i, steps in enumerate(traces):
         for name in NUMBERS:
             tables[name][i, : len(steps)] = [getattr(step, name) for step in steps]
-        tables["branch"][i, : len(steps)] = [
-            BRANCHES.index(step.branch) if step.branch else _NO_BRANCH for step in steps
-        ]
+        tables["branch"][i, : len(steps)] = [BRANCHES.index(step.branch) for step in steps]
     return tables
 
 
 def from_tables(tables: Mapping[str, NDArray[Any]]) -> Traces:
     """Return the iterations that `to_tables` wrote."""
-    names = (*BRANCHES, "")
     return tuple(
         tuple(
-            step_of({name: tables[name][i, t] for name in NUMBERS}, names[row[t]])
+            step_of({name: tables[name][i, t] for name in NUMBERS}, BRANCHES[row[t]])
             for t in np.flatnonzero(row > _STOPPED)
         )
         for i, row in enumerate(tables["branch"])

@@ -39,7 +39,7 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
     n_pixels = examples.reference[0].size
     n_subjects = len({subjects[i] for i in examples.indices})
     title = results.titles[results.experiment.reference]
-    searched = examples.trace["branch"] == LINE_SEARCH if "branch" in examples.trace else None
+    searched = examples.trace["branch"] == LINE_SEARCH
     figure = new_figure(
         7.0,
         3.5,
@@ -48,7 +48,7 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
         f"{subject_words([n_subjects], results.subjects_are(target))}; "
         f"iteration 0: zero-filling; dotted line: T = {examples.phases}\n"
         f"objective φ with smoothing ε on N = {n_pixels} pixels: no step may raise φ + N ε / 2\n"
-        + ("" if searched is None else "ticks above the gradients: the line search stepped"),
+        "ticks above the gradients: the line search stepped",
     )
     ((left, right),) = panels(figure, 1, 2)
     # phi alone jumps where its smoothing changes
@@ -59,11 +59,10 @@ def _figure(results: Results, target: str, size: int, examples: Examples, subjec
         iterations = np.arange(len(bounded))
         left.plot(iterations, bounded[:, number], label=label, **look)
         right.plot(iterations, examples.trace["grad_norm"][:, number], label=label, **look)
-        if searched is not None:
-            # a row of ticks for each slice, from the upper edge of the panel on
-            height = 1.0 - _ROW * np.array([number, number + 0.8])
-            for at in iterations[searched[:, number]]:
-                right.plot([at, at], height, color=look["color"], linewidth=0.9, transform=right.get_xaxis_transform())
+        # a row of ticks for each slice, from the upper edge of the panel on
+        height = 1.0 - _ROW * np.array([number, number + 0.8])
+        for at in iterations[searched[:, number]]:
+            right.plot([at, at], height, color=look["color"], linewidth=0.9, transform=right.get_xaxis_transform())
     for ax, values in ((left, bounded), (right, examples.trace["grad_norm"])):
         log_axis(ax, "y", values[np.isfinite(values)].tolist())
         ax.axvline(examples.phases, color="#444444", linestyle=":", linewidth=0.9)

@@ -75,8 +75,5 @@ def _families(results: Results) -> dict[str, Family]:
 
 def _all_else(variant: Variant) -> str:
     """Return what a variant is, but for its name, its phases and what it is compared with."""
-    kept = {"method": variant.method, "sizes": dict(variant.sizes), "train": dict(variant.train)}
-    for settings in (kept["sizes"], kept["train"]):
-        assert isinstance(settings, dict)
-        settings.pop("phases", None)
-    return json.dumps(kept, sort_keys=True)
+    settings = ({**part, "phases": None} for part in (variant.sizes, variant.train))
+    return json.dumps([variant.method, variant.preset, *settings], sort_keys=True)

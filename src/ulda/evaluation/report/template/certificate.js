@@ -8,19 +8,16 @@ function drawCertificate() {
     eps: number(eps), before: number(before), phi: number(phi), gradBefore: number(gradBefore), grad: number(grad),
     branch, searches, descended: Boolean(descended),
   }));
-  // where it is not on record which step was taken, nothing is said about it
-  const known = steps.every((step) => step.branch !== null);
-  const counted = known && steps.every((step) => step.searches >= 0);
+  const counted = steps.every((step) => step.searches >= 0);
   const refused = steps.filter((step) => step.branch === BRANCH.search).length;
   const stalled = steps.filter((step) => step.branch === BRANCH.stalled).length;
   const all = steps.every((step) => step.descended);
   const followed = traced.phases && traced.phases < steps.length;
   $("descent").textContent =
     `${traced.method}, ${sliceLabel(state.slice)}: ${all ? "every" : "NOT every"} one of ${steps.length} iterations descended` +
-    (known ? `; ${steps.length - refused - stalled} took the learned proposal, ` +
-      `${refused} refused it for a line-search step` + (stalled ? `, ${stalled} found no step.` : ".") : ".") +
+    `; ${steps.length - refused - stalled} took the learned proposal, ${refused} refused it for a line-search step` +
+    (stalled ? `, ${stalled} found no step.` : ".") +
     (followed ? ` Iteration ${traced.phases}, the dashed line, gave the image above; from there it was followed further.` : "");
-  $("steps-legend").hidden = !known;
   // phi jumps where its smoothing eps changes; phi plus half of eps per pixel may not rise in any iteration
   const gap = (source.size[0] * source.size[1]) / 2;
   const first = steps[0];
@@ -31,7 +28,7 @@ function drawCertificate() {
     plot("Objective: φ + (pixels / 2) ε", "objective", objective, branches, followed ? traced.phases : null),
     plot("Norm of the gradient of φ", "gradient", gradient, branches, followed ? traced.phases : null),
   );
-  const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", ...(known ? ["Step"] : []),
+  const labels = ["Iteration", "ε", "φ before", "φ after", "‖∇φ‖ after", "Step",
     ...(counted ? ["Shortenings"] : []), "Descended"];
   const headings = labels.map((label) => make("th", { scope: "col", textContent: label }));
   const digits = (value) => (Number.isFinite(value) ? signed(value.toPrecision(6)) : "–");
@@ -39,7 +36,7 @@ function drawCertificate() {
   $("iterations").tBodies[0].replaceChildren(...steps.map((step, t) => make("tr", {},
     make("th", { scope: "row", textContent: String(t + 1) }),
     ...[step.eps, step.before, step.phi, step.grad].map((value) => make("td", { textContent: digits(value) })),
-    ...(known ? [make("td", { textContent: ["proposal", "line search", "none"][step.branch] })] : []),
+    make("td", { textContent: ["proposal", "line search", "none"][step.branch] }),
     ...(counted ? [make("td", { textContent: String(step.searches) })] : []),
     make("td", { textContent: step.descended ? "yes" : "NO" }),
   )));
