@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ulda.methods import ULDA, method_settings, new_method
+from ulda.physics import ACQUISITIONS
 from ulda.training.config import DataConfig, MaskConfig
 from ulda.training.slices import load_task
 from ulda.training.tasks import Task
@@ -26,7 +27,7 @@ def task_of(name: str, slices: int | None = None) -> Task:
     """Return the slices of a domain with one mask."""
     masks = MaskConfig(ratios=(RATIO,), per_ratio=1, seed=0, validation_ratio=RATIO, validation_seed=0)
     entry = DataConfig(name=name, file=str(DATA / f"{name}.npz"), size=(SIZE, SIZE), slices=slices)
-    task, _ = load_task(entry, masks)
+    task, _ = load_task(entry, masks, ACQUISITIONS["ideal"])
     every = max(1, -(-len(task.validation) // VALIDATED))
     return Task(name, task.images, task.masks, task.validation[::every], task.axis, task.validation_mask)
 

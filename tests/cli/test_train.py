@@ -19,7 +19,7 @@ from tests.cli.conftest import Command
 from tests.training.small_domains import write_domain
 from ulda.methods import ULDA
 from ulda.methods.runs import resolve, train
-from ulda.physics import cartesian_mask
+from ulda.physics import ACQUISITIONS, cartesian_mask
 from ulda.training.config import MaskConfig, load_config, parse_config
 from ulda.training.presets import load_preset
 from ulda.training.slices import load_task
@@ -191,7 +191,7 @@ def test_events_for_tensorboard(config: Path, command: Command, tmp_path: Path) 
 def test_the_masks_of_a_source(config: Path) -> None:
     """Two ratios with two masks each; the seeds count on, and the validation has its own mask."""
     masks = MaskConfig(ratios=(0.3, 0.4), per_ratio=2, center=0.1, seed=5, validation_ratio=0.25, validation_seed=9)
-    task, facts = load_task(load_config(config).data[0], masks)
+    task, facts = load_task(load_config(config).data[0], masks, ACQUISITIONS["ideal"])
     wanted = [(0.3, 5), (0.3, 6), (0.4, 7), (0.4, 8)]
     assert task.masks == [cartesian_mask(32, ratio, 0.1, seed) for ratio, seed in wanted]
     assert task.validation_mask == cartesian_mask(32, 0.25, 0.1, 9)

@@ -57,7 +57,7 @@ def test_an_empty_slice_is_named() -> None:
     images[1] = 0
 
     class Empty:
-        name, undersampled = "knee", False
+        name, undersampled, n_coils = "knee", False, 1
 
         def images(self) -> list[torch.Tensor]:
             return list(images)
@@ -67,8 +67,7 @@ def test_an_empty_slice_is_named() -> None:
 
 
 def test_images_peak_at_one(tmp_path: Path) -> None:
-    with opened(write_domain(tmp_path / "knee.npz"), size=(24, 24), phase_seed=1) as knee:
+    with opened(write_domain(tmp_path / "knee.npz"), size=(24, 24)) as knee:
         images = normalised_images(knee)
     assert images.shape == (24, 24, 24)
     assert torch.allclose(images.abs().amax((-2, -1)), torch.ones(24))
-    assert images.imag.abs().max() > 0.1
