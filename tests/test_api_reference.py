@@ -46,9 +46,9 @@ def test_a_changed_docstring_changes_its_page(written: dict[str, str], monkeypat
 @pytest.mark.parametrize("package", [name for name, names in LISTED.items() if names])
 def test_every_public_name_has_its_entry(package: str) -> None:
     entries = {heading for text in committed().values() for heading in headings(text)}
-    room = package.split(".")[1] if "." in package else "ulda"
-    own = set(headings((FOLDER / f"{room}.md").read_text()))
-    first_home = {name for name in LISTED[package] if name not in LISTED["ulda"]} if room != "ulda" else LISTED["ulda"]
+    page = package.split(".")[1] if "." in package else "ulda"
+    own = set(headings((FOLDER / f"{page}.md").read_text()))
+    first_home = {name for name in LISTED[package] if name not in LISTED["ulda"]} if page != "ulda" else LISTED["ulda"]
     assert not set(LISTED[package]) - entries
     assert not set(first_home) - own
 
