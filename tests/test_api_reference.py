@@ -85,8 +85,7 @@ def test_what_the_guide_imports_is_in_the_reference() -> None:
     assert not imported - entries
 
 
-def test_a_docstring_becomes_markdown() -> None:
-    text = """Add two numbers, as :math:`a + b`.
+DOCSTRING = """Add two numbers, as :math:`a + b`.
 
     It is done so::
 
@@ -117,7 +116,8 @@ def test_a_docstring_becomes_markdown() -> None:
     >>> 1 + 2
     3
     """
-    expected = """Add two numbers, as $a + b$.
+
+MARKDOWN = """Add two numbers, as $a + b$.
 
 It is done so:
 
@@ -150,7 +150,11 @@ Also with others:
 >>> 1 + 2
 3
 ```"""
-    assert docstring_markdown(text, lambda name: "there" if name == "UldaError" else "") == expected
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    found = docstring_markdown(DOCSTRING, lambda name: "there" if name == "UldaError" else "")
+    assert found == MARKDOWN
 
 
 def test_the_examples_of_the_renderer_run() -> None:
