@@ -98,6 +98,7 @@ def test_the_validation_in_the_facts_is_that_of_the_model(base: ULDA, knee: Doma
     images = normalised_images(knee.select(split="val"))
     physics = CartesianMRI(cartesian_mask(32, 0.2, seed=0), knee.header.phase_axis)
     base.add_domain("knee")
+    assert isinstance(result.model, ULDA)
     for model, key in ((base, "unadapted"), (result.model, "adapted")):
         with torch.no_grad():
             x = model(physics.A(images), physics, "knee")
