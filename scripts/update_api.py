@@ -21,14 +21,15 @@ INDEX = "README.md"
 
 FURTHER = {
     "ulda.errors": ["MissingExtraError", "UldaError"],
-    "ulda.models.bundled": ["bundled_names", "model_folder"],
+    "ulda.metrics": ["PER_SLICE", "PER_VOLUME", "Convention", "Scores", "evaluate", "nmse", "psnr", "ssim"],
     "ulda.reconstruction": ["FileSummary", "reconstruct_file"],
     "ulda.data.measurements": ["Undersampling"],
-    "ulda.solvers.certificate": ["digest"],
-    "ulda.training.adaptation": ["default_settings"],
+    "ulda.models.bundled": ["bundled_names", "model_folder"],
     "ulda.training.config": ["Config", "DataConfig", "MaskConfig", "load_config"],
-    "ulda.training.runs": ["load_task", "train_base"],
-    "ulda.training.settings": ["Settings"],
+    "ulda.training.presets": ["Preset", "preset_names"],
+    "ulda.training.slices": ["load_task"],
+    "ulda.methods.runs": ["train"],
+    "ulda.methods.unet": ["UNet"],
     "ulda.evaluation.assessment": ["Assessment", "assess"],
     "ulda.evaluation.histories": ["gradient_curves", "objective_curves", "validation_curves"],
     "ulda.evaluation.learned": ["psnr_per_phase"],
@@ -36,7 +37,7 @@ FURTHER = {
 }
 """What the guide uses from modules without ``__all__``."""
 
-ROOMS = ("physics", "data", "models", "solvers", "training", "baselines", "evaluation", "experiments")
+PACKAGES = ("io", "physics", "data", "models", "solvers", "training", "methods", "evaluation", "experiments")
 """One page each, in the order in which they build on each other; what lies outside them is on the first page."""
 
 WIDTH = 100
@@ -84,8 +85,8 @@ def _is_documented(value: Any) -> bool:
 
 
 def _page(module: str) -> str:
-    room = module.split(".")[1] if "." in module else ""
-    return f"{room}.md" if room in ROOMS else "ulda.md"
+    package = module.split(".")[1] if "." in module else ""
+    return f"{package}.md" if package in PACKAGES else "ulda.md"
 
 
 def _index(names: dict[str, list[str]]) -> str:
@@ -103,7 +104,7 @@ def _index(names: dict[str, list[str]]) -> str:
 
 def _order(module: str) -> tuple[int, str]:
     page = _page(module).removesuffix(".md")
-    return (ROOMS.index(page) if page in ROOMS else -1, module)
+    return (PACKAGES.index(page) if page in PACKAGES else -1, module)
 
 
 def _about(module: str) -> str:

@@ -68,7 +68,7 @@ def write_own_files(folder: Path, *, scan_is_whole: bool) -> None:
     fastmri.write(folder / "scan.h5", kspace=kspace, **({} if scan_is_whole else {"mask": mask}))
     (folder / "my.yaml").write_text(
         "name: my\ndata: [{name: knee, file: knee.h5}]\n"
-        "architecture: {width: 2, depth: 1, phases: 2}\ntrain: {steps: 2}\n"
+        "network: {width: 2, depth: 1, phases: 2}\ntrain: {steps: 2, phases: [1, 2]}\n"
     )
     results = experiment_folder(folder / "runs" / "cross-anatomy-bench")
     add_run(results, Run("adapt", "ulda", "knee", 5), 9, "knee")

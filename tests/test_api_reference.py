@@ -46,9 +46,9 @@ def test_a_changed_docstring_changes_its_page(written: dict[str, str], monkeypat
 @pytest.mark.parametrize("package", [name for name, names in LISTED.items() if names])
 def test_every_public_name_has_its_entry(package: str) -> None:
     entries = {heading for text in committed().values() for heading in headings(text)}
-    room = package.split(".")[1] if "." in package else "ulda"
-    own = set(headings((FOLDER / f"{room}.md").read_text()))
-    first_home = {name for name in LISTED[package] if name not in LISTED["ulda"]} if room != "ulda" else LISTED["ulda"]
+    page = package.split(".")[1] if "." in package else "ulda"
+    own = set(headings((FOLDER / f"{page}.md").read_text()))
+    first_home = {name for name in LISTED[package] if name not in LISTED["ulda"]} if page != "ulda" else LISTED["ulda"]
     assert not set(LISTED[package]) - entries
     assert not set(first_home) - own
 
@@ -85,8 +85,7 @@ def test_what_the_guide_imports_is_in_the_reference() -> None:
     assert not imported - entries
 
 
-def test_a_docstring_becomes_markdown() -> None:
-    text = """Add two numbers, as :math:`a + b`.
+DOCSTRING = """Add two numbers, as :math:`a + b`.
 
     It is done so::
 
@@ -117,7 +116,8 @@ def test_a_docstring_becomes_markdown() -> None:
     >>> 1 + 2
     3
     """
-    expected = """Add two numbers, as $a + b$.
+
+MARKDOWN = """Add two numbers, as $a + b$.
 
 It is done so:
 
@@ -150,7 +150,11 @@ Also with others:
 >>> 1 + 2
 3
 ```"""
-    assert docstring_markdown(text, lambda name: "there" if name == "UldaError" else "") == expected
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    found = docstring_markdown(DOCSTRING, lambda name: "there" if name == "UldaError" else "")
+    assert found == MARKDOWN
 
 
 def test_the_examples_of_the_renderer_run() -> None:

@@ -232,12 +232,8 @@ def reconstruct_file(
         Called with the number of slices done and the number of all.
     """
     out, start = Path(out), time.perf_counter()
-    total = count_slices(source, kind)
-    run_path = run_file(out)
-    if Path(source).resolve() in (out.resolve(), run_path.resolve()):
-        raise UldaError(f"the output {out} would replace the input; choose another name")
-    if not overwrite:
-        check_free(out, total)
+    total, run_path = count_slices(source, kind), run_file(out)
+    _check_place(out, Path(source), total, overwrite=overwrite)
     chosen = model.active_domain(domain)
     facts = {"base": model.fingerprint, "domain": chosen, "input": Path(source).name}
     facts |= {"command": command} if command else {}
@@ -258,17 +254,19 @@ def reconstruct_file(
                 progress(n_done, max(n_done, total))
         if images:
             save_images(out, torch.cat(images).numpy(), affine=slice_affine(source), overwrite=overwrite)
+    seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
+    return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
+
+
+def _check_place(out: Path, source: Path, total: int, *, overwrite: bool) -> None:
+    if source.resolve() in (out.resolve(), run_file(out).resolve()):
+        raise UldaError(f"the output {out} would replace the input; choose another name")
+    if not overwrite:
+        check_free(out, total)
+
+
+def _statistics(samples: list[dict[str, Any]]) -> tuple[float, float, bool]:
+    """Return the phases per slice, the fraction of them that took a proposal, and whether all of them descended."""
     branches = [step["branch"] for sample in samples for step in sample["iterations"]]
-    return FileSummary(
-        out=str(out),
-        run_file=str(run_path),
-        domain=chosen,
-        n_slices=n_done,
-        shape=shape,
-        n_coils=n_coils,
-        sampled=sum(ratios) / n_done,
-        phases=len(branches) / n_done,
-        accepted=branches.count("u") / len(branches),
-        every_step_descended=all(sample["every_step_descended"] for sample in samples),
-        seconds=time.perf_counter() - start,
-    )
+    all_descended = all(sample["every_step_descended"] for sample in samples)
+    return len(branches) / len(samples), branches.count("u") / len(branches), all_descended

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,9 +115,9 @@ def test_mistakes_are_one_sentence(folder: Path, command: Command, tmp_path: Pat
 def test_a_preset_and_a_rank_decide_what_learns(folder: Path, command: Command, tmp_path: Path) -> None:
     """The paper trains h and the step sizes alone; the default trains a low-rank update of g, too."""
     arguments = ["--base", folder / "base", "--data", folder / "knee.npz", "--slices", 3, "--steps", 3]
-    chosen = {"paper": ("--preset", "paper"), "rank": ("--rank", 2), "none": ("--rank", 0)}
     found = {}
-    for name, options in chosen.items():
+    choices: dict[str, list[Any]] = {"paper": ["--preset", "paper"], "rank": ["--rank", 2], "none": ["--rank", 0]}
+    for name, options in choices.items():
         code, output, errors = command("adapt", *arguments, *options, "--out", tmp_path / name)
         assert code == 0, errors
         facts = json.loads((tmp_path / name / "adapter.json").read_text())

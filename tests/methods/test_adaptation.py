@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "depth": 2,
     "phases": 3,
     "proposal": "accelerated",
-    "steps_per_phase": 5,
+    "steps_per_phase": 2,
     "adapter_weight": 0.3,
     "rank": 2,
 }
@@ -37,7 +37,7 @@ QUICK = Settings(
     batch_size=2,
     validate_every=3,
     checkpoint_every=2,
-    learning_rate=3e-3,
+    learning_rate=1e-2,
     adapter_multiplier=10.0,
     step_size_multiplier=1.0,
     penalty_weight=0.03,
@@ -57,6 +57,16 @@ def knee(tmp_path_factory: pytest.TempPathFactory) -> Domain:
 @pytest.fixture
 def base() -> ULDA:
     return ULDA(sources=["brain", "prostate"], **SMALL)
+
+
+@pytest.fixture(scope="module")
+def adapted(knee: Domain) -> Adaptation:
+    return adapt(ULDA(sources=["brain", "prostate"], **SMALL), knee, settings=QUICK)
+
+
+@pytest.fixture(scope="module")
+def augmented(knee: Domain) -> Adaptation:
+    return adapt(ULDA(sources=["brain", "prostate"], **SMALL), knee, settings=AUG)
 
 
 def weights(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -92,12 +102,13 @@ def test_the_facts_are_those_of_the_data(base: ULDA, knee: Domain) -> None:
     json.dumps(facts, allow_nan=False)
 
 
-def test_the_validation_in_the_facts_is_that_of_the_model(base: ULDA, knee: Domain) -> None:
+def test_the_validation_in_the_facts_is_that_of_the_model(base: ULDA, knee: Domain, adapted: Adaptation) -> None:
     """Judged independently: the mean PSNR of magnitudes with peak 1, written out."""
-    result = adapt(base, knee, settings=QUICK)
+    result = adapted
     images = normalised_images(knee.select(split="val"))
     physics = CartesianMRI(cartesian_mask(32, 0.2, seed=0), knee.header.phase_axis)
     base.add_domain("knee")
+    assert isinstance(result.model, ULDA)
     for model, key in ((base, "unadapted"), (result.model, "adapted")):
         with torch.no_grad():
             x = model(physics.A(images), physics, "knee")
@@ -125,11 +136,10 @@ def test_without_regular_validations_start_and_end_are_still_compared(base: ULDA
     assert result.gain >= 0
 
 
-def test_adaptation_helps_and_says_so(base: ULDA, knee: Domain) -> None:
-    result = adapt(base, knee, settings=QUICK)
-    gain = result.facts["validation"]["adapted"]["psnr"] - result.facts["validation"]["unadapted"]["psnr"]
+def test_adaptation_helps_and_says_so(adapted: Adaptation) -> None:
+    gain = adapted.facts["validation"]["adapted"]["psnr"] - adapted.facts["validation"]["unadapted"]["psnr"]
     assert gain > 0.05
-    assert f"helped on validation (2 slices of 1 subjects) by {gain:.2f} dB" in result.sentence()
+    assert f"helped on validation (2 slices of 1 subjects) by {gain:.2f} dB" in adapted.sentence()
 
 
 def test_it_is_deterministic(base: ULDA, knee: Domain) -> None:
@@ -141,7 +151,7 @@ def test_it_is_deterministic(base: ULDA, knee: Domain) -> None:
 
 @pytest.mark.parametrize("stop_at", [2, 5, 8])
 def test_an_interrupted_adaptation_continues_bit_exactly(
-    base: ULDA, knee: Domain, tmp_path: Path, stop_at: int
+    base: ULDA, knee: Domain, augmented: Adaptation, tmp_path: Path, stop_at: int
 ) -> None:
     """In each of the three stages; the best parameters of earlier stages must come back, too."""
 
@@ -149,17 +159,15 @@ def test_an_interrupted_adaptation_continues_bit_exactly(
         if progress.step == stop_at:
             raise KeyboardInterrupt
 
-    settings = AUG
     with pytest.raises(KeyboardInterrupt):
-        adapt(base, knee, settings=settings, folder=tmp_path, report=stop)
+        adapt(base, knee, settings=AUG, folder=tmp_path, report=stop)
     seen: list[int] = []
-    resumed = adapt(base, knee, settings=settings, folder=tmp_path, report=lambda progress: seen.append(progress.step))
-    whole = adapt(base, knee, settings=settings)
+    resumed = adapt(base, knee, settings=AUG, folder=tmp_path, report=lambda progress: seen.append(progress.step))
     assert seen[0] == stop_at + 1
-    assert same(resumed.model, whole.model)
-    assert resumed.facts["validation"] == whole.facts["validation"]
+    assert same(resumed.model, augmented.model)
+    assert resumed.facts["validation"] == augmented.facts["validation"]
     with pytest.raises(UldaError, match="another model or data"):
-        adapt(ULDA(sources=["brain", "prostate"], seed=5, **SMALL), knee, settings=settings, folder=tmp_path)
+        adapt(ULDA(sources=["brain", "prostate"], seed=5, **SMALL), knee, settings=AUG, folder=tmp_path)
 
 
 def test_an_adapter_folder_fits_its_base(base: ULDA, knee: Domain, tmp_path: Path) -> None:

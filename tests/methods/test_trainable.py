@@ -277,13 +277,13 @@ def test_a_domain_cannot_have_the_name_of_a_rate(name: str, domain: str) -> None
 
 
 OVERFIT: dict[str, tuple[dict[str, Any], int, int, float]] = {
-    "dncn": ({"filters": 32}, 48, 180, 4e-3),
-    "unet": ({"channels": 8, "pools": 3}, 48, 300, 5e-3),
-    "umri": ({"filters": 16, "cascades": 3}, 48, 200, 4e-3),
+    "dncn": ({"filters": 32}, 32, 180, 4e-3),
+    "unet": ({"channels": 8, "pools": 3}, 32, 300, 5e-3),
+    "umri": ({"filters": 16, "cascades": 3}, 32, 150, 5e-3),
     "humus": (
         {"depths": (1, 1), "heads": (3, 6), "bottleneck_depth": 1, "bottleneck_heads": 12, "window": 4},
-        48,
-        100,
+        32,
+        90,
         3e-3,
     ),
     "ulda": ({}, 32, 400, 6e-3),

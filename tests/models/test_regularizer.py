@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,54 +9,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.linear_checks import complex_normal
 from tests.models.reference import feature_lengths, smoothed_value
+from tests.models.regularizer_cases import (
+    DOUBLE,
+    Case,
+    assert_parameter_gradients,
+    autograd_of_value,
+    cases,
+    log_uniform,
+    parameter_gradients,
+    relative_error,
+)
 from ulda.errors import UldaError
 from ulda.models import Adapter, ComplexConv2d, FeatureExtractor, Regularizer
-from ulda.models.extractor import Start
-
-DOUBLE = torch.complex128
-
-
-def relative_error(result: Tensor, expected: Tensor) -> float:
-    """Return the largest difference relative to the largest entry, or to 1e-5 where all entries are smaller."""
-    assert result.shape == expected.shape
-    scale = max(float(expected.detach().abs().max()), 1e-5)
-    return float((result.detach() - expected.detach()).abs().max()) / scale
-
-
-@dataclass
-class Case:
-    regularizer: Regularizer
-    x: Tensor
-    eps: Tensor
-
-
-def log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
-    return st.floats(math.log(low), math.log(high)).map(math.exp)
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Draw a regulariser, a batch of images and one eps per image, in double precision."""
-    width, depth = draw(st.sampled_from([1, 2, 3, 4, 5])), draw(st.integers(1, 4))
-    size, seed = draw(st.sampled_from([1, 3, 5])), draw(st.integers(0, 9999))
-    start: Start = draw(st.sampled_from(("filter-bank", "random")))
-    extractor = FeatureExtractor(width, depth, size, draw(log_uniform(1e-2, 1)), start=start, seed=seed)
-    adapter = Adapter(width, size, weight=draw(log_uniform(0.1, 2)), seed=seed) if draw(st.booleans()) else None
-    batch, height, breadth = draw(st.integers(1, 3)), draw(st.integers(1, 8)), draw(st.integers(1, 8))
-    x = draw(log_uniform(0.1, 10)) * complex_normal(batch, height, breadth, dtype=DOUBLE, seed=seed)
-    eps = torch.tensor(draw(st.lists(log_uniform(1e-3, 10), min_size=batch, max_size=batch)), dtype=torch.float64)
-    return Case(Regularizer(extractor, adapter, recompute=draw(st.booleans())).double(), x, eps)
-
-
-def autograd_of_value(regularizer: Regularizer, x: Tensor, eps: float | Tensor) -> Tensor:
-    x = x.detach().clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(regularizer.value(x, eps).sum(), x)
-    return gradient
 
 
 @given(cases())
@@ -97,139 +64,6 @@ def test_grad_is_the_limit_of_finite_differences(case: Case, seed: int) -> None:
     slope = (gradient.conj() * direction).real.sum((-2, -1))
     scale = gradient.abs().mul(direction.abs()).sum((-2, -1)) + 1e-6
     assert float(((slope - difference).abs() / scale).max()) < 2e-5
-
-
-def parameter_gradients(
-    regularizer: Regularizer, x: Tensor, eps: float | Tensor, seed: int, *, coded: bool, with_value: bool
-) -> list[Tensor | None]:
-    """Differentiate a random linear function of gradient (and value): by the image and by all parameters.
-
-    `coded`: by the double backward of the coded value; otherwise by the hand-written derivative.
-    """
-    x = x.detach().clone().requires_grad_()
-    if coded:
-        value = regularizer.value(x, eps)
-        (gradient,) = torch.autograd.grad(value.sum(), x, create_graph=True)
-    elif with_value:
-        value, gradient = regularizer.value_and_grad(x, eps)
-    else:
-        value, gradient = torch.zeros(()), regularizer.grad(x, eps)
-    loss = (gradient * complex_normal(*x.shape, dtype=x.dtype, seed=seed)).real.sum()
-    if with_value:
-        loss = loss + (value * torch.linspace(-1, 2, value.numel(), dtype=value.dtype).reshape(value.shape)).sum()
-    wanted = [x, *(p for p in regularizer.parameters() if p.requires_grad)]
-    return list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
-
-
-def assert_parameter_gradients(case: Case, seed: int = 0, tolerance: float = 1e-9) -> None:
-    for with_value in (False, True):
-        result, expected = (
-            parameter_gradients(case.regularizer, case.x, case.eps, seed, coded=coded, with_value=with_value)
-            for coded in (False, True)
-        )
-        for a, b in zip(result, expected, strict=True):
-            assert a is not None
-            assert b is not None
-            assert relative_error(a, b) < tolerance
-
-
-@given(cases(), st.integers(0, 99))
-def test_derivatives_of_grad_are_those_of_the_double_backward(case: Case, seed: int) -> None:
-    assert_parameter_gradients(case, seed)
-
-
-@pytest.mark.parametrize("with_adapter", [False, True])
-@pytest.mark.parametrize("recompute", [False, True])
-def test_derivatives_at_full_size(with_adapter: bool, recompute: bool) -> None:
-    regularizer = Regularizer(FeatureExtractor(), Adapter() if with_adapter else None, recompute=recompute).double()
-    assert_parameter_gradients(Case(regularizer, complex_normal(2, 13, 10, dtype=DOUBLE), torch.tensor(0.3)))
-
-
-@pytest.mark.parametrize("recompute", [False, True])
-def test_derivatives_in_single_precision(recompute: bool) -> None:
-    regularizer = Regularizer(FeatureExtractor(), Adapter(), recompute=recompute)
-    assert_parameter_gradients(Case(regularizer, complex_normal(2, 32, 24), torch.tensor(0.3)), tolerance=1e-4)
-
-
-@pytest.mark.parametrize(("depth", "with_adapter", "recompute"), [(1, True, False), (2, False, False), (2, True, True)])
-def test_gradcheck(depth: int, with_adapter: bool, recompute: bool) -> None:
-    extractor = FeatureExtractor(2, depth, start="random")
-    regularizer = Regularizer(extractor, Adapter(2, weight=1.0) if with_adapter else None, recompute=recompute).double()
-    x = complex_normal(2, 3, 4, dtype=DOUBLE).requires_grad_()
-    eps = torch.tensor([0.2, 2.0], dtype=torch.float64)
-
-    def function(x: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        return regularizer.value_and_grad(x, eps)
-
-    assert torch.autograd.gradcheck(function, (x, *regularizer.parameters()))
-
-
-def test_only_the_adapter_learns_when_the_extractor_is_frozen() -> None:
-    regularizer = Regularizer(FeatureExtractor(4), Adapter(4)).double()
-    regularizer.extractor.requires_grad_(False)
-    x, direction = complex_normal(2, 6, 7, dtype=DOUBLE), complex_normal(2, 6, 7, dtype=DOUBLE, seed=1)
-    value, gradient = regularizer.value_and_grad(x, 0.1)
-    ((gradient * direction).real.sum() + value.sum()).backward()
-    assert all(p.grad is None for p in regularizer.extractor.parameters())
-    case = Case(regularizer, x, torch.tensor(0.1))
-    assert_parameter_gradients(case)
-    adapter = regularizer.adapter
-    assert adapter is not None
-    regularizer.extractor.requires_grad_(True)
-    expected = parameter_gradients(regularizer, x, 0.1, 5, coded=True, with_value=True)[-2:]
-    regularizer.extractor.requires_grad_(False)
-    for a, b in zip(
-        parameter_gradients(regularizer, x, 0.1, 5, coded=False, with_value=True)[-2:], expected, strict=True
-    ):
-        assert a is not None
-        assert b is not None
-        assert relative_error(a, b) < 1e-9
-
-
-def test_only_the_image_needs_a_derivative() -> None:
-    regularizer = Regularizer(FeatureExtractor(4), Adapter(4)).double().requires_grad_(False)
-    assert_parameter_gradients(Case(regularizer, complex_normal(2, 6, 7, dtype=DOUBLE), torch.tensor(0.1)))
-
-
-def test_only_the_parameters_need_a_derivative() -> None:
-    regularizer = Regularizer(FeatureExtractor(4), Adapter(4)).double()
-    x, direction = complex_normal(2, 6, 7, dtype=DOUBLE), complex_normal(2, 6, 7, dtype=DOUBLE, seed=3)
-    (regularizer.grad(x, 0.1) * direction).real.sum().backward()
-    expected = parameter_gradients(regularizer, x, 0.1, 3, coded=True, with_value=False)[1:]
-    for parameter, b in zip(regularizer.parameters(), expected, strict=True):
-        assert parameter.grad is not None
-        assert b is not None
-        assert relative_error(parameter.grad, b) < 1e-9
-
-
-def test_nothing_needs_a_derivative() -> None:
-    regularizer = Regularizer(FeatureExtractor(2), Adapter(2)).requires_grad_(False)
-    value, gradient = regularizer.value_and_grad(complex_normal(4, 4), 0.1)
-    assert not value.requires_grad
-    assert not gradient.requires_grad
-
-
-@pytest.mark.parametrize("recompute", [False, True])
-def test_a_second_backward_pass_gives_the_same(recompute: bool) -> None:
-    regularizer = Regularizer(FeatureExtractor(4), Adapter(4), recompute=recompute).double()
-    x = complex_normal(2, 6, 7, dtype=DOUBLE).requires_grad_()
-    value, gradient = regularizer.value_and_grad(x, 0.1)
-    before = gradient.detach().clone()
-    loss = value.sum() + (gradient * complex_normal(2, 6, 7, dtype=DOUBLE, seed=1)).real.sum()
-    wanted = [x, *regularizer.parameters()]
-    first = torch.autograd.grad(loss, wanted, retain_graph=True)
-    second = torch.autograd.grad(loss, wanted)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    assert torch.equal(gradient, before)
-
-
-def test_the_value_alone_has_the_gradient_as_derivative() -> None:
-    regularizer = Regularizer(FeatureExtractor(3), Adapter(3)).double()
-    x = complex_normal(2, 5, 6, dtype=DOUBLE).requires_grad_()
-    value, gradient = regularizer.value_and_grad(x, 0.1)
-    weights = torch.tensor([2.0, -3], dtype=torch.float64)
-    (result,) = torch.autograd.grad((value * weights).sum(), x)
-    assert relative_error(result, gradient * weights[:, None, None]) < 1e-12
 
 
 def exact_regularizer(*, with_adapter: bool, kernel_size: int, dtype: torch.dtype = torch.float64) -> Regularizer:
@@ -438,21 +272,6 @@ def test_wrong_arguments_are_clear_errors() -> None:
         for eps in (0.0, -0.1, math.nan, torch.tensor([0.1, 0.0])):
             with pytest.raises(UldaError, match="eps must be positive"):
                 method(complex_normal(2, 8, 8), eps)
-
-
-@pytest.mark.parametrize("with_adapter", [True, False])
-@pytest.mark.parametrize("recompute", [True, False])
-def test_parameter_gradients_of_the_value_alone(with_adapter: bool, recompute: bool) -> None:
-    """The value's own derivative takes no second-order pass, and is that of automatic differentiation."""
-    adapter = Adapter(5, seed=1) if with_adapter else None
-    r = Regularizer(FeatureExtractor(5, 3, seed=1), adapter, recompute=recompute).double()
-    x = torch.randn(3, 7, 6, dtype=torch.complex128, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    weights = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64)
-    wanted = [x, *r.parameters()]
-    ours = torch.autograd.grad((weights * r.value_and_grad(x, 0.05)[0]).sum(), wanted)
-    expected = torch.autograd.grad((weights * r.value(x, 0.05)).sum(), wanted)
-    for a, b in zip(ours, expected, strict=True):
-        assert float((a - b).abs().max()) < 1e-11 * max(1.0, float(b.abs().max()))
 
 
 def test_unequal_precisions_and_wrong_eps_are_clear_errors() -> None:

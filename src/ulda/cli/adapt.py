@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,30 +12,39 @@ from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
 
+if TYPE_CHECKING:
+    from ulda.methods.adaptation import Adaptation
+
+DataOption = Annotated[
+    str, typer.Option("--data", help="A domain file, anything readable, or an embedded domain such as demo:knee.")
+]
+BaseOption = Annotated[
+    str, typer.Option("--base", help="A bundled base, or the folder of one or of a model of another method.")
+]
+MethodOption = Annotated[str | None, typer.Option(help="The method of the base, to be sure; its folder tells, too.")]
+SlicesOption = Annotated[
+    int | None, typer.Option(min=1, help="Train on this many slices, spread over the subjects; by default all.")
+]
+PresetOption = Annotated[
+    str | None, typer.Option(help="How to adapt, paper or default; by default as the base was trained.")
+]
+RankOption = Annotated[
+    int | None, typer.Option(min=0, help="Rank of the low-rank update of g; 0 trains h and the step sizes alone.")
+]
+AugOption = Annotated[
+    bool | None, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions of the mask.")
+]
+
 
 def adapt(
-    data: Annotated[
-        str, typer.Option("--data", help="A domain file, anything readable, or an embedded domain such as demo:knee.")
-    ],
+    data: DataOption,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the adapter, or of the adapted model.")],
-    base: Annotated[
-        str, typer.Option("--base", help="A bundled base, or the folder of one or of a model of another method.")
-    ] = "base",
-    method: Annotated[
-        str | None, typer.Option(help="The method of the base, to be sure; its folder tells, too.")
-    ] = None,
-    slices: Annotated[
-        int | None, typer.Option(min=1, help="Train on this many slices, spread over the subjects; by default all.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="How to adapt, paper or default; by default as the base was trained.")
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(min=0, help="Rank of the low-rank update of g; 0 trains h and the step sizes alone.")
-    ] = None,
-    aug: Annotated[
-        bool | None, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions of the mask.")
-    ] = None,
+    base: BaseOption = "base",
+    method: MethodOption = None,
+    slices: SlicesOption = None,
+    preset: PresetOption = None,
+    rank: RankOption = None,
+    aug: AugOption = None,
     ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
     mask: Annotated[Path | None, typer.Option(help="A file with the mask, instead of --ratio.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
@@ -60,7 +69,6 @@ def adapt(
     from ulda.training.slices import opened
 
     _check_base(base, method, out)
-    lines = None if mask is None else load_mask(mask)
     changes = {"steps": steps, "augment": aug}
     try:
         with (
@@ -74,7 +82,7 @@ def adapt(
                 base,
                 domain,
                 slices=slices,
-                mask=lines,
+                mask=None if mask is None else load_mask(mask),
                 ratio=ratio,
                 seed=seed,
                 preset=preset,
@@ -88,10 +96,14 @@ def adapt(
     except KeyboardInterrupt:
         stop(place, "with the same command and --resume")
     result.save(out, overwrite=resume or force)
-    if as_json:
-        print_json({"domain": result.domain, "out": str(out), "gain": result.gain} | result.facts)
-        return
+    _tell(result, base, out, as_json=as_json)
+
+
+def _tell(result: Adaptation, base: str, out: Path, *, as_json: bool) -> None:
     facts = result.facts
+    if as_json:
+        print_json({"domain": result.domain, "out": str(out), "gain": result.gain} | facts)
+        return
     typer.echo(
         f"adapted {base} to {result.domain} with {facts['n_slices']} slices of {facts['n_subjects']} subjects in "
         f"{facts['seconds']:.0f} s; the {result.model.made} is in {out}"

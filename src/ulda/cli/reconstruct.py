@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ulda.cli.data import KindName, KindOption
 from ulda.cli.output import ForceOption, JsonOption, command_line, print_json, print_table, progress_bar
 from ulda.errors import UldaError
+
+if TYPE_CHECKING:
+    from ulda.reconstruction import FileSummary
 
 
 def reconstruct(
@@ -63,7 +66,11 @@ def reconstruct(
         )
     if as_json:
         print_json(summary.as_dict())
-        return
+    else:
+        _tell(summary, model_notes(model))
+
+
+def _tell(summary: FileSummary, notes: list[str]) -> None:
     rows = [
         ["slices", f"{summary.n_slices} of {' x '.join(map(str, summary.shape))}, coils: {summary.n_coils}"],
         ["sampled lines", f"{100 * summary.sampled:.1f} %"],
@@ -73,7 +80,7 @@ def reconstruct(
         ["certificate in", summary.run_file],
         ["time", f"{summary.seconds:.1f} s"],
     ]
-    print_table(str(out), ["what", "value"], rows)
-    for note in model_notes(model):
+    print_table(summary.out, ["what", "value"], rows)
+    for note in notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"check it with: ulda verify {out}")
+    typer.echo(f"check it with: ulda verify {summary.out}")

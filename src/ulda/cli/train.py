@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -13,7 +13,7 @@ from ulda.cli.output import progress_bar
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
-    from ulda.training.history import Progress
+    from ulda.training.history import Progress, Report
 
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, help="Threads to compute with; results depend on their number.")
@@ -50,22 +50,18 @@ def train(
         return
     if config is None:
         raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
+    if seconds is not None and not seconds > 0:
+        raise UldaError(f"--seconds must be positive, but it is {seconds:g}")
     set_threads(threads)
     from ulda.methods import runs
     from ulda.training.config import load_config
 
-    if seconds is not None and not seconds > 0:
-        raise UldaError(f"--seconds must be positive, but it is {seconds:g}")
     settings = runs.resolve(load_config(config), method, preset, seconds)
     folder = out or Path("runs") / settings.name
     planned = runs.stage_steps(settings)
     with ExitStack() as stack:
         advance = stack.enter_context(progress_bar(f"training {settings.name}"))
-        write = None
-        if tensorboard:
-            from ulda.training.tensorboard import tensorboard_report
-
-            write = stack.enter_context(tensorboard_report(folder / "tensorboard"))
+        write = stack.enter_context(_events(folder)) if tensorboard else None
 
         def report(progress: Progress) -> None:
             planned[progress.stage] = progress.steps  # a time decides on those of step 1 when it begins
@@ -82,6 +78,12 @@ def train(
             stop(folder, f"with: ulda train {config}{options} --out {folder} --resume")
     what = f"{settings.name} ({settings.method}, preset {settings.preset})"
     typer.echo(f"trained {what} on {', '.join(model.sources)}: {model.n_parameters} parameters, in {folder}")
+
+
+def _events(folder: Path) -> AbstractContextManager[Report]:
+    from ulda.training.tensorboard import tensorboard_report
+
+    return tensorboard_report(folder / "tensorboard")
 
 
 def _options(method: str | None, preset: str | None, seconds: float | None) -> str:

@@ -144,7 +144,9 @@ def _measure(domain: Domain, mask: Mask, acquisition: Acquisition, seed: int) ->
     images = torch.stack(list(domain.images()))
     peaks = images.abs().amax((-2, -1), keepdim=True)
     if domain.n_coils == 1:
-        y, physics, images = acquisition.measure(images / peaks, torch.Generator().manual_seed(seed), mask, axis)
+        y, physics, images = acquisition.measure(
+            images / peaks, torch.Generator().manual_seed(seed), mask, axis, keep_noise=True
+        )
         return images.abs(), y, physics
     lines = mask.lines[:, None] if axis == -2 else mask.lines
     y = torch.stack([domain.kspace(i) for i in range(len(domain))]) / peaks[:, None] * lines

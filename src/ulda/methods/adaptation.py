@@ -12,7 +12,7 @@ from typing import Any
 from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.methods.registry import load_method, method_settings
-from ulda.methods.trainable import TrainableMethod
+from ulda.methods.trainable import TrainableMethod, Training
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
@@ -97,8 +97,7 @@ def adapt(
     """Adapt a model to a domain; the base stays as it is.
 
     It learns from slices of the train split and is judged on the val split, or on subjects held out where there is
-    none. The un-adapted start is judged, too, and stays where nothing is better: on validation the result is never
-    worse.
+    none. The un-adapted start is judged, too: on validation the result is never worse.
 
     Parameters
     ----------
@@ -108,16 +107,12 @@ def adapt(
         Fully sampled slices: a domain, or a file of any readable format.
     slices
         How many slices to train on, spread over the subjects; all if None.
-    mask
-        The sampled lines; if None, `ratio` of the lines drawn with `seed`.
-    ratio
-        The sampling ratio where no mask is given.
+    mask, ratio
+        The sampled lines; without a mask, this ratio of the lines drawn with `seed`.
     seed
         Seed of the mask, of the choice of slices and of the training.
-    preset
-        How to adapt; by default the preset that the base was trained with.
-    settings, changes
-        In place of the settings of the preset, and some of them changed.
+    preset, settings, changes
+        How to adapt, by default as the preset of the base says; all settings instead, or some of them changed.
     rank
         Rank of the low-rank update of g, of U-LDA; by default that of the preset.
     name
@@ -125,10 +120,8 @@ def adapt(
     acquisition
         How k-space is simulated from magnitude images, see `ulda.physics.acquisition`. Complex images keep their phase,
         measured k-space its phase, noise and coils; the maps of the coils are estimated from the calibration lines.
-    folder
-        Where checkpoints and logs go. Checkpoints found there are continued.
-    report
-        Called after each step.
+    folder, report
+        Where checkpoints and logs go (those found there are continued), and what is called after each step.
 
     Examples
     --------
@@ -142,11 +135,7 @@ def adapt(
     model, header = _base(base)
     chosen = preset or header.get("card", {}).get("preset")
     settings = (settings or method_settings(model.name, "adapt", chosen)).changed(seed=seed, **changes or {})
-    if isinstance(model, ULDA):
-        rank = load_preset(chosen or "default").network.rank if rank is None and chosen else rank
-        model.network = model.network.model_copy(update={} if rank is None else {"rank": rank})
-    elif rank is not None:
-        raise UldaError(f"{model.title} has no low-rank update; leave out the rank")
+    _set_rank(model, rank, chosen)
     target = load_target(
         domain,
         model.sources,
@@ -157,17 +146,23 @@ def adapt(
         name=name,
         acquisition=acquisition,
     )
-    place = None if folder is None else Path(folder)
-    training = model.adapt(target.task, settings, folder=place, report=report)
-    facts = target.facts() | {
-        "preset": chosen,
-        "settings": settings.model_dump(mode="json"),
-        **target.outcome_facts(training.history),
-        "spent": training.spent.as_dict(),
-    }
-    if header:
-        facts = {"base_weights": header["weights"]} | facts
+    training = model.adapt(target.task, settings, folder=None if folder is None else Path(folder), report=report)
+    how = {"preset": chosen, "settings": settings.model_dump(mode="json")}
+    facts = _facts_of_base(header) | target.facts() | how | target.outcome_facts(training)
     return Adaptation(model.eval(), target.task.domain, facts, header.get("card", {}))
+
+
+def _facts_of_base(header: dict[str, Any]) -> dict[str, Any]:
+    return {"base_weights": header["weights"]} if header else {}
+
+
+def _set_rank(model: TrainableMethod, rank: int | None, preset: str | None) -> None:
+    """Give the adapters that are added from now on a rank, or that of a preset."""
+    if isinstance(model, ULDA):
+        rank = load_preset(preset).network.rank if rank is None and preset else rank
+        model.network = model.network.model_copy(update={} if rank is None else {"rank": rank})
+    elif rank is not None:
+        raise UldaError(f"{model.title} has no low-rank update; leave out the rank")
 
 
 def _base(base: TrainableMethod | str | Path) -> tuple[TrainableMethod, dict[str, Any]]:
@@ -210,11 +205,12 @@ class Target:
             **self.data_facts,
         }
 
-    def outcome_facts(self, history: list[Progress]) -> dict[str, Any]:
+    def outcome_facts(self, training: Training) -> dict[str, Any]:
         """Return what is known after it: the validations before and after, and the time."""
         return {
-            "validation": _validation_facts(self.split, history, self.task.domain),
-            "seconds": round(total_seconds(history), 1),
+            "validation": _validation_facts(self.split, training.history, self.task.domain),
+            "seconds": round(total_seconds(training.history), 1),
+            "spent": training.spent.as_dict(),
         }
 
 

@@ -67,7 +67,8 @@ def resolve(
 def check_phases(settings: Settings, n_phases: int | None) -> None:
     """Refuse to train more phases than a network has."""
     if settings.phases and n_phases is not None and max(settings.phases) > n_phases:
-        raise UldaError(f"{max(settings.phases)} phases are to be trained, but the network has {n_phases}")
+        wanted = f"{max(settings.phases)} phases are to be trained, but the network has {n_phases}"
+        raise UldaError(f"{wanted}; change train.phases or network.phases")
 
 
 def train(

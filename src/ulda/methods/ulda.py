@@ -24,7 +24,7 @@ from ulda.methods.trainable import TrainableMethod, method_loss
 from ulda.models import Adapter, Regularizer, UniversalPrior
 from ulda.models.files import ADAPTER_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.models.ulda import MEAN, average_into, mean_adapter
-from ulda.physics import Physics, calibrated, normalise_measurement
+from ulda.physics import Physics, low_resolution_phase, normalise_measurement
 from ulda.solvers import (
     AcceleratedProposal,
     GradientProposal,
@@ -209,10 +209,12 @@ class ULDA(TrainableMethod):
 
     def prepared(self, y: Tensor, physics: Physics) -> tuple[Tensor, Physics, Tensor]:
         """Return what the solver works on: scaled measurements, their operator with phase and noise, and the scale."""
-        scaled, _, peak = normalise_measurement(y, physics)
-        with torch.no_grad():
-            physics = calibrated(scaled, physics, self.network.phase_lines, noise=self.network.noise_aware)
-        return scaled, physics, peak
+        scaled, zero_filled, peak = normalise_measurement(y, physics)
+        phase = low_resolution_phase(zero_filled, self.network.phase_lines) if self.network.phase_lines else None
+        noise = None
+        if self.network.noise_aware:
+            noise = torch.zeros_like(peak).flatten() if physics.noise is None else physics.noise / peak.flatten()
+        return scaled, physics.with_knowledge(phase, noise), peak
 
     def solve(
         self,

@@ -106,7 +106,7 @@ class Untied(ULDA):
     Examples
     --------
     >>> model = Untied(sources=["brain", "prostate"])
-    >>> sum(p.numel() for name, p in model.named_parameters() if not name.startswith("steps."))
+    >>> sum(p.numel() for name, p in model.named_parameters() if not name.startswith("proposals."))
     46656
     """
 

@@ -115,7 +115,7 @@ class Wavelet(Method):
 
 
 def soft_threshold(x: Tensor, threshold: float) -> Tensor:
-    """Shorten every real or complex number by `threshold`, at most to 0.
+    """Shrink every real or complex number by `threshold`, at most to 0.
 
     Examples
     --------

@@ -95,8 +95,9 @@ class FeatureExtractor(nn.Module):
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, ComplexConv2d)
             if number == 0:
-                signed = [filters[c // 2 % len(filters)] * (-1) ** c for c in range(self.width)]
-                layer.real.copy_(torch.stack(signed)[:, None])
+                channel = torch.arange(self.width)
+                signs = (1 - 2 * (channel % 2)).to(filters.dtype)
+                layer.real.copy_((signs[:, None, None] * filters[channel // 2 % len(filters)])[:, None])
                 layer.imag.zero_()
             else:
                 set_pair_difference(layer)
@@ -132,7 +133,7 @@ def set_pair_difference(layer: ComplexConv2d, weight: float = 1.0) -> None:
     layer.real.zero_()
     layer.imag.zero_()
     middle, n = layer.kernel_size // 2, layer.out_channels
-    for channel in range(n):
-        layer.real[channel, channel, middle, middle] = weight
-        if (partner := channel ^ 1) < n:
-            layer.real[channel, partner, middle, middle] = -weight
+    channel = torch.arange(n)
+    paired = channel[: n - n % 2]
+    layer.real[channel, channel, middle, middle] = weight
+    layer.real[paired, paired ^ 1, middle, middle] = -weight

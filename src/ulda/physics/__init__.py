@@ -1,7 +1,7 @@
 """Masks, Fourier transforms, measurement operators and coil sensitivities."""
 
 from ulda.physics.acquisition import ACQUISITIONS, Acquisition, acquisition_named
-from ulda.physics.calibration import calibrated
+from ulda.physics.calibration import low_resolution_phase, noise_level
 from ulda.physics.coils import compress_coils, espirit_maps
 from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
@@ -16,7 +16,6 @@ __all__ = [
     "MultiCoilMRI",
     "Physics",
     "acquisition_named",
-    "calibrated",
     "cartesian_mask",
     "center_crop_or_pad",
     "coil_combine",
@@ -27,7 +26,9 @@ __all__ = [
     "fourier_resize",
     "ifft2c",
     "load_mask",
+    "low_resolution_phase",
     "mask_from_array",
+    "noise_level",
     "normalise_measurement",
     "random_mask",
     "root_sum_of_squares",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, random_mask
-from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics
+from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine
 
 BACKGROUND = 0.05
 """Pixels below this part of the peak hold no signal."""
@@ -71,6 +71,8 @@ class Acquisition:
         mask: Mask | None = None,
         axis: int = -2,
         phase_maps: Tensor | None = None,
+        *,
+        keep_noise: bool = False,
     ) -> tuple[Tensor, Physics, Tensor]:
         """Simulate measurements of images.
 
@@ -84,6 +86,9 @@ class Acquisition:
             The sampled lines and their axis; without a mask both are drawn.
         phase_maps
             Measured phases ``(m, H, W)`` in radians: where given, half of the slices get one of them.
+        keep_noise
+            Let the reference have the noise of a full scan; otherwise the operator knows the noise, as estimated from
+            the measurements, and the reference has none.
 
         Returns
         -------
@@ -105,11 +110,16 @@ class Acquisition:
             maps = normalised(maps)
         physics = CartesianMRI(mask, axis) if maps is None else MultiCoilMRI(mask, maps.to(images), axis)
         y = physics.A(images)
-        if self.snr_db is not None:
-            low, high = self.snr_db
-            snr = low + (high - low) * torch.rand(len(images), generator=generator)
-            y = y + physics._masked(_noise(y, noise_std(images, snr), generator))
-        return y, physics, images
+        if self.snr_db is None:
+            return y, physics, images
+        low, high = self.snr_db
+        snr = low + (high - low) * torch.rand(len(images), generator=generator)
+        full = _noise(y, noise_std(images, snr), generator)
+        y = y + full * (mask.lines[:, None] if axis == -2 else mask.lines)
+        if keep_noise:
+            noise = ifft2c(full)
+            return y, physics, images + (noise if maps is None else coil_combine(noise, maps.to(images)))
+        return y, physics.with_knowledge(noise=noise_level(y, mask, axis)), images
 
     def draw_mask(self, n_lines: int, generator: torch.Generator) -> Mask:
         """Draw the family, the ratio and the lines of a mask."""

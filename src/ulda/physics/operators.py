@@ -36,7 +36,10 @@ class Physics(ABC):
     """Phase factors ``(n, H, W)`` that the images lack: it measures ``phase * x``. None for 1."""
 
     noise: Tensor | None = None
-    """The standard deviation of real and imaginary part of the noise ``(n,)``, where it is known."""
+    """The standard deviation of real and imaginary part of the noise to be removed ``(n,)``; None for none.
+
+    Without it a reconstruction is what a full scan would have shown, with its noise.
+    """
 
     def __init__(self, mask: Mask, axis: int = -2) -> None:
         if axis not in (-2, -1):

@@ -156,8 +156,8 @@ def check_gradient(regularizer: Regularizer) -> None:
 
 def fingerprint_weights(module: nn.Module) -> str:
     """Return the SHA-256 of all parameters of a module, with their names; of a regulariser, of all its kernels."""
-    settled = module.materialize() if isinstance(module, Regularizer) else module
-    named = sorted(settled.named_parameters())
+    owner = module.materialize() if isinstance(module, Regularizer) else module
+    named = sorted(owner.named_parameters())
     if isinstance(module, Regularizer):
         named.append(("delta", nn.Parameter(torch.tensor(module.extractor.activation.delta, dtype=torch.float64))))
     return fingerprint(named)

@@ -22,7 +22,7 @@ MOST_TURNED, MOST_SCALED, MOST_SHEARED = 15.0, 0.15, 0.1
 def warped(images: Tensor, share: float, seed: int) -> Tensor:
     """Turn, scale and shear some of complex slices ``(n, H, W)``, each by chance; their peaks are at 1 then.
 
-    They stay slices of their kind, but few slices are not learned by heart any more. What comes in from outside of the
+    They stay slices of their kind, but few slices are not overfitted. What comes in from outside of the
     field of view is zero.
 
     Parameters

@@ -20,7 +20,7 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 def save_checkpoint(
     path: Path, module: nn.Module, optimiser: torch.optim.Adam, extra: dict[str, Tensor], facts: dict[str, Any]
 ) -> None:
-    """Write the parameters, the state of the optimiser, and the tensors and facts that the loop needs to go on."""
+    """Write the parameters, the state of the optimiser, and the tensors and facts that the loop needs to continue."""
     tensors: dict[str, Tensor] = {f"extra/{name}": value.contiguous() for name, value in extra.items()}
     for name, parameter in module.named_parameters():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()

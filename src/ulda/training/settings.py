@@ -47,7 +47,8 @@ class Network(BaseModel):
         Divide the image by the phase of so many lines in the centre of k-space; 1 for the global phase alone, 0 for
         none. See `ulda.physics.calibration`.
     noise_aware
-        Let the weight of the regulariser grow with the noise, which is estimated from each measurement.
+        Let the weight of the regulariser grow with the noise that is to be removed. Half of the slices of a training
+        with noise are to be freed from it; of the others the noise is kept, as in a full scan.
     safeguard
         Test every proposal. Without it every proposal is taken and nothing is promised.
     """

@@ -20,6 +20,9 @@ _SEEDS = 1 << 31
 
 _VALIDATION_SEED = 1
 
+_KEPT_NOISE = 0.5
+"""The probability that the reference of a step has the noise of a full scan."""
+
 
 @dataclass(frozen=True)
 class Coils:
@@ -99,7 +102,8 @@ class Task:
             index = torch.tensor(batch.index)
             return (*self.coils.take(index).sampled(mask, self.axis), self.images[index])
         generator = torch.Generator().manual_seed(batch.seed)
-        return self.acquisition.measure(self.images_of(batch), generator, mask, self.axis)
+        keeps = bool(torch.rand(1, generator=generator) < _KEPT_NOISE)
+        return self.acquisition.measure(self.images_of(batch), generator, mask, self.axis, keep_noise=keeps)
 
     def measured_validation(self, batch_size: int) -> Iterator[tuple[Tensor, Physics, Tensor]]:
         """Return the validation slices as `measure` does, always the same measurements."""
@@ -110,7 +114,7 @@ class Task:
             if self.validation_coils is not None:
                 yield (*self.validation_coils.take(index).sampled(mask, self.axis), reference)
             else:
-                yield self.acquisition.measure(reference, generator, mask, self.axis)
+                yield self.acquisition.measure(reference, generator, mask, self.axis, keep_noise=True)
 
 
 @dataclass(frozen=True)
