@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.physics.calibration import noise_level
+from ulda.physics.fft import ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, random_mask
 from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine
 
