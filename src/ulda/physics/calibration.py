@@ -13,6 +13,9 @@ from ulda.physics.masks import Mask
 EDGE = 0.125
 """The part of the readout at each end that is taken for noise."""
 
+OUTER = 3
+"""One of so many sampled lines is taken, the outermost ones."""
+
 
 def low_resolution_phase(images: Tensor, width: int) -> Tensor:
     """Return the phase factor ``(n, H, W)`` of images that keep the centre of k-space alone, under a Hann window.
@@ -47,8 +50,9 @@ def low_resolution_phase(images: Tensor, width: int) -> Tensor:
 def noise_level(y: Tensor, mask: Mask, axis: int = -2) -> Tensor:
     """Estimate the standard deviation of real and imaginary part of the noise of each slice, ``(n,)``.
 
-    It is taken from the ends of the readout of the sampled lines, where there is little signal: the median of the
-    magnitude of complex Gaussian noise is ``sqrt(2 ln 2)`` standard deviations.
+    It is taken from the corners of k-space, where there is little signal: the ends of the readout of the outermost
+    sampled lines. The median of the magnitude of complex Gaussian noise is ``sqrt(2 ln 2)`` standard deviations. What
+    signal there is counts as noise, so it is rather too high than too low.
 
     Parameters
     ----------
@@ -57,7 +61,9 @@ def noise_level(y: Tensor, mask: Mask, axis: int = -2) -> Tensor:
     mask, axis
         The sampled lines and their axis.
     """
-    lines = y.index_select(axis, mask.lines.nonzero().flatten().to(y.device))
+    sampled = mask.lines.nonzero().flatten()
+    outermost = (sampled - mask.n_lines // 2).abs().argsort(descending=True)[: -(-len(sampled) // OUTER)]
+    lines = y.index_select(axis, sampled[outermost].to(y.device))
     readout = -1 if axis == -2 else -2
     n = lines.shape[readout]
     edge = max(1, round(EDGE * n))
