@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.linear_checks import assert_adjoint, complex_normal
-from ulda.data import demo
 from ulda.physics import CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, fft2c, low_resolution_phase, noise_level
 
 
@@ -28,7 +27,8 @@ def test_it_is_that_of_the_windowed_centre() -> None:
     kspace, window = fft2c(x), torch.zeros(16, dtype=torch.float64)
     for k in range(-3, 4):
         window[8 + k] = 0.5 * (1 + math.cos(2 * math.pi * k / 8))
-    wave = torch.exp(2j * math.pi * torch.outer(torch.arange(16) - 8, torch.arange(16) - 8) / 16)
+    place = torch.arange(16, dtype=torch.float64) - 8
+    wave = torch.exp(2j * math.pi * torch.outer(place, place) / 16)
     low = torch.einsum("ik,nkl,jl->nij", wave, kspace * window[:, None] * window, wave)
     assert torch.allclose(low_resolution_phase(x, 8), low / low.abs(), atol=1e-10)
 
@@ -52,11 +52,11 @@ def test_an_operator_with_a_phase(n_coils: int) -> None:
     factor = complex_normal(2, 16, 12, dtype=torch.complex128, seed=4)
     physics = plain.with_knowledge(factor / factor.abs(), torch.tensor([0.1, 0.2]))
     y = physics.A(x)
-    assert torch.equal(y, plain.A(x * factor / factor.abs()))
+    assert torch.allclose(y, plain.A(x * factor / factor.abs()), atol=1e-12)
     assert_adjoint(physics.A, physics.A_adjoint, x, complex_normal(*y.shape, dtype=torch.complex128, seed=6))
     assert physics.norm() == plain.norm()
     second = physics.take(torch.tensor([1]))
-    assert torch.equal(second.A(x[1:]), y[1:])
+    assert torch.allclose(second.A(x[1:]), y[1:], atol=1e-12)
     assert second.noise is not None
     assert second.noise.tolist() == pytest.approx([0.2])
     assert plain.phase is None
@@ -66,13 +66,12 @@ def test_an_operator_with_a_phase(n_coils: int) -> None:
 @pytest.mark.parametrize("n_coils", [1, 4])
 def test_the_noise_is_found(axis: int, n_coils: int) -> None:
     mask = cartesian_mask(128, 0.4, seed=1)
-    x = torch.stack(list(demo("knee").take([8, 12]).images()))
+    place = torch.linspace(-1, 1, 128).square()
+    x = torch.exp(-10 * (place[:, None] + place)).expand(2, 128, 128)  # no signal in the corners of k-space
     if n_coils > 1:
         x = x[:, None].expand(-1, n_coils, -1, -1) / n_coils
-    for std in (0.01, 0.05):
+    for std in (0.001, 0.05):
         noise = torch.view_as_complex(torch.randn(*x.shape, 2, generator=torch.Generator().manual_seed(2)))
         lines = mask.lines[:, None] if axis == -2 else mask.lines
         found = noise_level((fft2c(x + 0j) + std * noise) * lines, mask, axis)
-        # what signal there is at the ends adds to it
-        assert torch.all(found > 0.95 * std)
-        assert torch.all(found < math.hypot(1.15 * std, 0.01))
+        assert torch.allclose(found, torch.full((2,), std), rtol=0.08)
