@@ -15,7 +15,7 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.methods import ULDA
 from ulda.models.bundled import bundled_names, model_folder
-from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps
+from ulda.physics import ACQUISITIONS, CartesianMRI, MultiCoilMRI, Physics, cartesian_mask, espirit_maps
 from ulda.solvers import load_run
 
 SMALL: dict[str, Any] = {"width": 3, "depth": 2, "phases": 3}
@@ -225,3 +225,67 @@ def test_double_precision_measurements_are_converted(model: ULDA) -> None:
 def test_wrong_measurements_are_one_clear_sentence(model: ULDA, y: torch.Tensor, message: str) -> None:
     with pytest.raises(UldaError, match=message):
         ulda.reconstruct(model, y, CartesianMRI(cartesian_mask(64, 0.25)))
+
+
+SCANNER: dict[str, Any] = SMALL | {"phase_lines": 16, "noise_aware": True}
+
+
+@pytest.mark.parametrize("lines", [1, 16])
+@pytest.mark.parametrize("n_coils", [1, 3])
+def test_a_global_phase_changes_nothing(lines: int, n_coils: int) -> None:
+    network = ULDA(sources=["brain"], **SMALL, phase_lines=lines)
+    network.domain, mask = "brain", cartesian_mask(64, 0.3, seed=1)
+    x = knee(2) * torch.polar(torch.ones(64, 64), 3 * torch.rand(64, 64, generator=torch.Generator().manual_seed(1)))
+    physics: Physics = CartesianMRI(mask)
+    if n_coils > 1:
+        maps = torch.randn(n_coils, 64, 64, dtype=torch.complex64, generator=torch.Generator().manual_seed(2))
+        physics = MultiCoilMRI(mask, maps / maps.abs().square().sum(0).sqrt())
+    y = physics.A(x)
+    plain = ulda.reconstruct(network, y, physics).image
+    for angle in (0.3, 1.5, 3.1):
+        turn = torch.polar(torch.ones(()), torch.tensor(angle))
+        turned = ulda.reconstruct(network, y * turn, physics).image
+        assert float((turned - turn * plain).norm() / plain.norm()) < 1e-4
+        assert torch.allclose(network(y * turn, physics), turned, atol=1e-5)
+
+
+def test_a_run_keeps_its_phase_and_noise_and_replays(tmp_path: Path) -> None:
+    network = ULDA(sources=["brain"], **SCANNER)
+    network.domain = "brain"
+    generator = torch.Generator().manual_seed(3)
+    y, physics, _ = ACQUISITIONS["scanner"].measure(knee(2).abs() + 0j, generator, cartesian_mask(64, 0.4, seed=1))
+    result = ulda.reconstruct(network, y, physics)
+    result.save(tmp_path / "run.h5")
+    run = load_run(tmp_path / "run.h5")
+    assert run.verify().ok, run.verify().problems
+    assert run.physics.phase is not None
+    assert run.physics.noise is not None
+    assert physics.noise is not None
+    assert torch.allclose(run.physics.noise * result.scale, physics.noise)
+    image = result.solution * run.physics.phase * result.scale[:, None, None]
+    assert torch.allclose(result.image, image, rtol=1e-5)
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file["runs/0/noise"][0] *= 2
+    assert any("operator" in problem for problem in load_run(tmp_path / "run.h5").verify().problems)
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file["runs/0/noise"][0] /= 2
+        file["runs/0/phase"][0, 3, 4] *= -1
+    assert not load_run(tmp_path / "run.h5").verify().ok
+    with h5py.File(tmp_path / "run.h5", "r+") as file:
+        file["runs/0/phase"][0, 3, 4] *= 2
+    with pytest.raises(UldaError, match="its phase does not have absolute value 1"):
+        load_run(tmp_path / "run.h5")
+
+
+def test_noise_that_is_to_be_removed_makes_the_regulariser_stronger() -> None:
+    network = ULDA(sources=["brain"], **SCANNER)
+    network.domain = "brain"
+    physics = CartesianMRI(cartesian_mask(64, 0.4, seed=1))
+    y = physics.measure(knee(1), 0.05, seed=1)
+    kept = ulda.reconstruct(network, y, physics)
+    removed = ulda.reconstruct(network, y, physics.with_knowledge(noise=torch.tensor([0.05])))
+    strength = network.regularizer("brain").strength(torch.tensor([0.05]) / kept.scale)
+    assert strength is not None
+    assert strength.item() == pytest.approx(math.hypot(1, 0.05 / float(kept.scale) / 0.02), rel=1e-4)
+    roughness = [float((r.image[..., 1:, :] - r.image[..., :-1, :]).abs().sum()) for r in (kept, removed)]
+    assert roughness[1] < 0.98 * roughness[0]

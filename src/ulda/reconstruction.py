@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
-from ulda.physics import Physics
+from ulda.physics import Physics, noise_level
 from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
 from ulda.solvers.outputs import check_free, run_file
 from ulda.solvers.record import rescale
@@ -175,6 +176,31 @@ def _in_precision_of(model: ULDA, y: Tensor) -> Tensor:
     return y.to(torch.complex128 if is_double else torch.complex64) if y.is_complex() else y
 
 
+def with_noise(physics: Physics, y: Tensor, noise: str) -> Physics:
+    """Return the operator of measurements with the noise that a reconstruction is to remove.
+
+    Parameters
+    ----------
+    physics, y
+        A batch of measurements and their operator.
+    noise
+        ``keep``: reconstruct what a full scan would have shown, with its noise. ``auto``: remove the noise, as estimated
+        from the corners of k-space. A number: remove noise whose real and imaginary part have this standard deviation,
+        in the units of the file.
+    """
+    if noise == "keep":
+        return physics
+    if noise == "auto":
+        return physics.with_knowledge(noise=noise_level(y, physics.mask, physics.axis))
+    try:
+        level = float(noise)
+    except ValueError:
+        level = math.nan
+    if not 0 <= level < math.inf:
+        raise UldaError(f"the noise is keep, auto or a standard deviation of at least 0, but it is {noise}")
+    return physics.with_knowledge(noise=torch.full((len(y),), level))
+
+
 @dataclass(frozen=True)
 class FileSummary:
     """What `reconstruct_file` did."""
@@ -205,6 +231,7 @@ def reconstruct_file(
     domain: str | None = None,
     iterations: int | None = None,
     kind: KindChoice = "auto",
+    noise: str = "keep",
     command: str = "",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -224,6 +251,8 @@ def reconstruct_file(
         The lines to keep of fully sampled data; data that arrive undersampled need none.
     kind
         What arrays without metadata hold.
+    noise
+        What to do with the noise, see `with_noise`.
     command
         How it came about, to be told in the file.
     overwrite
@@ -243,7 +272,8 @@ def reconstruct_file(
     n_coils, n_done = 1, 0
     with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
         for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
-            result = reconstruct(model, measured.y, measured.physics, domain=chosen, iterations=iterations)
+            physics = with_noise(measured.physics, measured.y, noise)
+            result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
             run = result.trace, result.measurement, result.physics, result.solution
             samples += writer.append(*run, scale=result.scale)["samples"]
             images += [result.image] if image_suffix(out) else []

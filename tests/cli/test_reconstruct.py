@@ -262,3 +262,26 @@ def test_a_base_of_real_valued_images_is_not_fit_for_complex_data(
     code, text, _ = command("reconstruct", undersampled, "--model", tmp_path / "base", "--out", tmp_path / "out.h5")
     assert code == 0
     assert ("not fit for complex data" in text) is is_told
+
+
+def test_noise_is_kept_estimated_or_given(tmp_path: Path, undersampled: Path, command: Command) -> None:
+    ULDA(sources=["brain"], width=2, depth=1, phases=1, noise_aware=True).save(tmp_path / "base")
+    known = {}
+    for noise in ("keep", "auto", "2e-6"):
+        out = tmp_path / f"{noise}.h5"
+        code, text, _ = command(
+            "reconstruct", undersampled, "--model", tmp_path / "base", "--out", out, "--noise", noise
+        )
+        assert code == 0, text
+        run = next(load_runs(out))
+        assert run.physics.noise is not None
+        assert run.scale is not None
+        known[noise] = run.physics.noise * run.scale
+    assert known["keep"].tolist() == [0] * len(known["keep"])
+    assert known["2e-6"].tolist() == pytest.approx([2e-6] * len(known["keep"]))
+    assert (known["auto"] > 0).all()
+    code, _, error = command(
+        "reconstruct", undersampled, "--model", tmp_path / "base", "--out", tmp_path / "x.h5", "--noise", "loud"
+    )
+    assert code == 1
+    assert "the noise is keep, auto or a standard deviation of at least 0, but it is loud" in error

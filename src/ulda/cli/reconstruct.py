@@ -37,6 +37,13 @@ def reconstruct(
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Number of phases; by default as many as the model was trained with.")
     ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(
+            help="keep: as in a full scan; auto: remove what is estimated from k-space; or the standard deviation of "
+            "its real and imaginary part."
+        ),
+    ] = "keep",
     kind: KindOption = KindName.auto,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -60,6 +67,7 @@ def reconstruct(
             domain=domain,
             iterations=iterations,
             kind=kind.value,
+            noise=noise,
             command=command_line(),
             overwrite=force,
             progress=advance,

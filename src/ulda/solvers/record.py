@@ -81,7 +81,7 @@ class Run:
             return ""
         sample, row, column = wrong.nonzero()[0].tolist()
         return (
-            f"the image of sample {sample} is not its result times its phase and its scale (row {row}, column {column})"
+            f"the image of sample {sample} is not its result times its scale (row {row}, column {column})"
         )
 
 
