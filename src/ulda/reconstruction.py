@@ -184,9 +184,9 @@ def with_noise(physics: Physics, y: Tensor, noise: str) -> Physics:
     physics, y
         A batch of measurements and their operator.
     noise
-        ``keep``: reconstruct what a full scan would have shown, with its noise. ``auto``: remove the noise, as estimated
-        from the corners of k-space. A number: remove noise whose real and imaginary part have this standard deviation,
-        in the units of the file.
+        ``keep``: reconstruct what a full scan would have shown, with its noise. ``auto``: remove the noise, as it is
+        estimated from the corners of k-space. A number: remove noise whose real and imaginary part have this standard
+        deviation, in the units of the file.
     """
     if noise == "keep":
         return physics

@@ -80,9 +80,7 @@ class Run:
         if not wrong.any():
             return ""
         sample, row, column = wrong.nonzero()[0].tolist()
-        return (
-            f"the image of sample {sample} is not its result times its scale (row {row}, column {column})"
-        )
+        return f"the image of sample {sample} is not its result times its scale (row {row}, column {column})"
 
 
 def rescale(x: Tensor, scale: Tensor) -> Tensor:
