@@ -29,10 +29,12 @@ def test_an_adapter_is_made_and_its_gain_told(folder: Path, command: Command, tm
     mask = cartesian_mask(32, 0.3, seed=4)
     mask.save(tmp_path / "mask.json")
     arguments = ["--data", folder / "knee.npz", "--slices", 3, "--mask", tmp_path / "mask.json", "--steps", 6]
+    arguments += ["--acquisition", "ideal"]
     code, output, _ = command("adapt", "--base", folder / "base", *arguments, "--out", out)
     assert code == 0
     facts = json.loads((out / "adapter.json").read_text())
     assert (facts["domain"], facts["n_slices"], facts["mask"]) == ("knee", 3, mask.as_dict())
+    assert facts["acquisition"] == "ideal"
     gain = facts["validation"]["adapted"]["psnr"] - facts["validation"]["unadapted"]["psnr"]
     told = f"helped on validation (2 slices of 1 subjects) by {gain:.2f} dB" if gain > 0 else "did not help"
     assert told in output

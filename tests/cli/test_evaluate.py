@@ -39,12 +39,15 @@ def evaluated(command: Command, *arguments: object) -> dict[str, Any]:
     return result
 
 
-def test_a_smooth_phase(place: Path, command: Command, tmp_path: Path) -> None:
+def test_the_acquisition_of_magnitudes(place: Path, command: Command, tmp_path: Path) -> None:
     magnitude = next(iter(demo("knee").images()))[40:72, 40:72].abs().numpy()
     np.save(tmp_path / "slice.npy", magnitude)
     arguments = tmp_path / "slice.npy", "--model", place / "base", "--ratio", 0.4, "--iterations", 1
-    results = [evaluated(command, *arguments, *more) for more in ((), ("--phase-seed", 1), ("--phase-seed", 2))]
-    assert len({result["data"] for result in results}) == 3
+    asked = {"scanner": (), "single-coil": ("--acquisition", "single-coil"), "ideal": ("--acquisition", "ideal")}
+    results = {name: evaluated(command, *arguments, *more) for name, more in asked.items()}
+    assert {name: result["acquisition"] for name, result in results.items()} == {name: name for name in asked}
+    scores = {name: result["summary"][0]["psnr"] for name, result in results.items()}
+    assert scores["ideal"] > scores["single-coil"]
 
 
 def test_an_adapter(place: Path, command: Command, tmp_path: Path) -> None:
@@ -109,7 +112,9 @@ def test_data_that_is_imported_for_the_while(place: Path, command: Command, tmp_
     assert (result["domain"], result["split"], result["n_subjects"]) == ("scan", None, 2)
     assert result["mask"]["n_lines"] == 40
     assert result["mask"]["n_sampled"] == 8
-    assert result["notes"] == ["the data has no splits, so all 2 slices are evaluated"]
+    assert result["notes"][0] == "the data has no splits, so all 2 slices are evaluated"
+    assert "not fit for complex data" in result["notes"][1]
+    assert len(result["notes"]) == 2
 
 
 def test_measured_kspace_of_several_coils(place: Path, command: Command) -> None:
