@@ -21,7 +21,7 @@ from ulda.solvers import (
     elda,
     proposal_from_dict,
 )
-from ulda.solvers.proposals import FIRST_GAINS, is_downhill
+from ulda.solvers.proposals import inverse_frequency, is_downhill
 
 MADE = [
     GradientProposal(),
@@ -111,9 +111,9 @@ def test_where_the_step_sizes_start() -> None:
     assert proposal.log_kappa.exp().tolist() == pytest.approx([2.0] * 4)
     assert proposal.logit_momentum.sigmoid().tolist() == pytest.approx([0.75] * 4)
     assert proposal.log_gains is not None
-    assert proposal.log_gains.exp()[3].tolist() == pytest.approx(FIRST_GAINS)
+    assert proposal.log_gains.exp()[3].tolist() == pytest.approx(inverse_frequency().tolist())
     # one over the frequency: at a quarter of the highest one about four times what it is there
-    assert FIRST_GAINS[KNOTS.index(0.25)] / FIRST_GAINS[-1] == pytest.approx(4, rel=0.1)
+    assert (inverse_frequency()[KNOTS.index(0.25)] / inverse_frequency()[-1]).item() == pytest.approx(4, rel=0.1)
 
 
 def taken_betas(proposal: Proposal, phases: int) -> list[float]:

@@ -28,9 +28,6 @@ MOST_STEPS = 100
 MOST_NUMBERS = 10_000
 """More parameters than a sensible certificate has."""
 
-FIRST_GAINS = tuple(0.4 * ((knot**2 + 0.01) / 1.01) ** -0.5 for knot in KNOTS)
-"""One over the frequency, roughly: what undoes the curvature of a total variation, which the network starts as."""
-
 
 class Candidate(NamedTuple):
     """A point per sample, and what the proposal remembers if this point is accepted."""
@@ -125,6 +122,19 @@ class GradientProposal(Proposal):
         return _described(self)
 
 
+def inverse_frequency() -> Tensor:
+    """Return gains of roughly one over the frequency ``(6,)``.
+
+    They undo the curvature of a total variation, which the network starts as.
+
+    Examples
+    --------
+    >>> inverse_frequency()[-1]
+    tensor(0.4000)
+    """
+    return 0.4 * ((torch.tensor(KNOTS).square() + 0.01) / 1.01) ** -0.5
+
+
 class AcceleratedProposal(Proposal):
     """Several steps with momentum, longer where nothing was measured.
 
@@ -149,7 +159,8 @@ class AcceleratedProposal(Proposal):
     alpha, beta, kappa, momentum
         Where the sizes start, one number or one per step.
     gains
-        Have gains by spatial frequency at `ulda.physics.spectrum.KNOTS`; they start as `FIRST_GAINS`.
+        Have gains by spatial frequency at `ulda.physics.spectrum.KNOTS`; they start as
+        `inverse_frequency`.
 
     Examples
     --------
@@ -179,7 +190,7 @@ class AcceleratedProposal(Proposal):
         self.log_beta = _logarithms("beta", beta, n_steps)
         self.log_kappa = _logarithms("kappa", kappa, n_steps)
         self.logit_momentum = nn.Parameter(_numbers("momentum", momentum, n_steps, below=1).logit().float())
-        first = torch.tensor(FIRST_GAINS).log().expand(n_steps, -1)
+        first = inverse_frequency().log().expand(n_steps, -1)
         self.log_gains = nn.Parameter(first.clone()) if gains else None
 
     def first_memory(self, x0: Tensor, at_x0: Evaluation) -> Memory:
