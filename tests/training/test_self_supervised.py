@@ -148,7 +148,7 @@ def test_the_lines_of_a_step_are_new_and_those_held_out_are_not_among_them(scan:
             one = task.slices[number]
             y, physics, judge = task.measure(part)
             seen, judging, held_out = (
-                set(np.flatnonzero(m.sampled)) for m in (physics.mask, judge.physics.mask, one.held_out)
+                set(np.flatnonzero(m.sampled).tolist()) for m in (physics.mask, judge.physics.mask, one.held_out)
             )
             assert not seen & judging
             assert not (seen | judging) & held_out
