@@ -176,7 +176,7 @@ def split_lines(mask: Mask, lines: Sequence[int], fraction: float, seed: int) ->
     >>> outer = outer_lines(mask)
     >>> rest, part = split_lines(mask, outer, 0.35, seed=1)
     >>> mask.n_sampled, mask.n_center, len(outer), rest.n_sampled, part.n_sampled, rest.n_center
-    (19, 5, 14, 14, 5, 5)
+    (19, 3, 16, 13, 6, 3)
     """
     n_taken = max(1, round(fraction * len(lines)))
     taken = np.random.default_rng(seed).permutation(lines)[:n_taken]
