@@ -20,7 +20,7 @@ from tests.experiments.report_examples import add_run, experiment_folder
 from ulda.data import DomainWriter, Header, Record, demo
 from ulda.experiments.runs import Run
 from ulda.methods import ULDA
-from ulda.physics import cartesian_mask, fft2c
+from ulda.physics import fft2c, random_mask
 
 ROOT = Path(__file__).parents[1]
 SIDE = 32
@@ -63,7 +63,7 @@ def write_own_files(folder: Path, *, scan_is_whole: bool) -> None:
     model.save_adapter("knee", folder / "knee-adapter")
     whole = np.abs(np.stack(images[:3])).astype(np.float32)
     nifti.write(folder / "knee.nii", whole.transpose(1, 2, 0), (1, 1, 3))
-    mask = np.ones(SIDE, bool) if scan_is_whole else cartesian_mask(SIDE, 0.4).lines.numpy()
+    mask = np.ones(SIDE, bool) if scan_is_whole else random_mask(SIDE, 2.5, center=0.125).lines.numpy()
     kspace = fft2c(torch.from_numpy(whole).to(torch.complex64)).numpy() * mask
     fastmri.write(folder / "scan.h5", kspace=kspace, **({} if scan_is_whole else {"mask": mask}))
     (folder / "my.yaml").write_text(

@@ -153,7 +153,7 @@ def test_the_commands_for_each_format_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert {*Domain.open("dicom-cardiac.h5").label("contrast")} == {"cine"}
 
 
-@pytest.mark.parametrize("name", ["train", "reconstruct", "evaluate", "report"])
+@pytest.mark.parametrize("name", ["train", "self-supervised", "reconstruct", "evaluate", "report"])
 def test_the_commands_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On small files and with a tiny model in the place of the bundled one; every file they name is written."""
     monkeypatch.setattr("ulda.models.bundled.FOLDER", tmp_path / "bundled")

@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import ulda
 from tests.cli.conftest import Command
+from tests.data.readers import test_fastmri as fastmri
 from tests.training.small_domains import write_domain
+from ulda.data import Domain, import_domain
 from ulda.methods import ULDA
 from ulda.methods.adaptation import adapt
-from ulda.physics import cartesian_mask
+from ulda.physics import cartesian_mask, fft2c, random_mask
 from ulda.training.history import Progress
 from ulda.training.slices import opened
 
@@ -133,3 +137,79 @@ def test_a_preset_and_a_rank_decide_what_learns(folder: Path, command: Command, 
     assert found["rank"] == (2, own + 2 * 2 * (9 * 1 + 3) + 2 * 2 * (9 * 3 + 3), False)
     code, _, errors = command("adapt", *arguments, "--preset", "papre", "--out", tmp_path / "wrong")
     assert (code, "there is no preset 'papre'; did you mean 'paper'" in errors) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def scans(folder: Path) -> Path:
+    """Write undersampled files of two coils in the layout of fastMRI, each with a mask of its own."""
+    import_domain([folder / "knee.npz"], folder / "knee.h5")
+    images = list(Domain.open(folder / "knee.h5").images())
+    (folder / "scans").mkdir()
+    for number in range(3):
+        lines = random_mask(32, 2.5, center=0.15, seed=number).lines.numpy()
+        image = images[number].numpy()
+        ramp = np.linspace(0.2, 0.9, 32, dtype=np.float32)
+        coils = np.stack([image * ramp, image * np.sqrt(1 - ramp**2)])
+        kspace = 1e-4 * fft2c(torch.from_numpy(np.stack([coils, 0.7 * coils]))).numpy() * lines
+        fastmri.write(folder / "scans" / f"file{number}.h5", kspace=kspace, mask=lines)
+    return folder / "scans"
+
+
+def test_undersampled_scans_are_adapted_to_without_references(
+    folder: Path, scans: Path, command: Command, tmp_path: Path
+) -> None:
+    arguments = ["adapt", "--base", folder / "base", "--data", scans, "--steps", 6, "--name", "scanner"]
+    code, _, errors = command(*arguments, "--out", tmp_path / "out")
+    assert code == 1
+    assert "arrived undersampled, so there is no reference to learn from" in errors
+    assert "--self-supervised" in errors
+    code, output, errors = command(*arguments, "--out", tmp_path / "out", "--self-supervised")
+    assert code == 0, errors
+    assert "lines of k-space and is not a PSNR" in output
+    facts = json.loads((tmp_path / "out" / "adapter.json").read_text())
+    masks = [random_mask(32, 2.5, center=0.15, seed=number) for number in range(3)]
+    lines = facts["self_supervised"]["lines_per_slice"]
+    assert (facts["n_slices"], facts["kspace"]) == (6, "measured, 2 coils")
+    assert lines["sampled"] == pytest.approx(sum(mask.n_sampled for mask in masks) / 3, abs=0.01)
+    assert facts["validation"]["score"].endswith("not a PSNR")
+    assert facts["validation"]["unadapted"]["held_out_db"] <= facts["validation"]["adapted"]["held_out_db"]
+    # and the adapter reconstructs such a scan
+    assert ulda.load(folder / "base", tmp_path / "out").domain == "scanner"
+    scan = [scans / "file0.h5", "--model", folder / "base", "--adapter", tmp_path / "out"]
+    code, _, errors = command("reconstruct", *scan, "--out", tmp_path / "x.h5")
+    assert code == 0, errors
+
+
+def test_an_interrupted_self_supervised_adaptation_resumes_to_the_same_bytes(
+    folder: Path, scans: Path, command: Command, tmp_path: Path
+) -> None:
+    options = ["--steps", 6, "--name", "scanner", "--self-supervised", "--preset", "paper"]
+    arguments = ["adapt", "--base", folder / "base", "--data", scans, *options]
+    assert command(*arguments, "--out", tmp_path / "whole")[0] == 0
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 4:
+            raise KeyboardInterrupt
+
+    place = tmp_path / "paused" / "training"
+    how: dict[str, Any] = {"preset": "paper", "changes": {"steps": 6}, "name": "scanner", "self_supervised": True}
+    with opened(scans, name="scanner") as domain, pytest.raises(KeyboardInterrupt):
+        adapt(folder / "base", domain, folder=place, report=stop, **how)
+    assert command(*arguments, "--out", tmp_path / "paused", "--resume")[0] == 0
+    first, second = (tmp_path / name / "adapter.safetensors" for name in ("whole", "paused"))
+    assert first.read_bytes() == second.read_bytes()
+    code, _, errors = command(*arguments, "--out", tmp_path / "aug", "--aug")
+    assert (code, "leave out augment" in errors) == (1, True)
+
+
+def test_fully_sampled_data_can_test_it(folder: Path, command: Command, tmp_path: Path) -> None:
+    mask = random_mask(32, 2.5, center=0.15, seed=1)
+    mask.save(tmp_path / "mask.json")
+    arguments = ["--data", folder / "knee.npz", "--mask", tmp_path / "mask.json", "--steps", 4, "--slices", 3]
+    how = ["--self-supervised", "--acquisition", "ideal", "--json"]
+    code, output, errors = command("adapt", "--base", folder / "base", *arguments, *how, "--out", tmp_path / "out")
+    assert code == 0, errors
+    facts = json.loads(output)
+    assert facts["mask"] == mask.as_dict()
+    assert facts["self_supervised"]["lines_per_slice"]["sampled"] == mask.n_sampled
+    assert facts["gain"] >= 0

@@ -35,6 +35,10 @@ AugOption = Annotated[
     bool | None, typer.Option("--aug/--no-aug", help="Begin with further-undersampled versions of the mask.")
 ]
 
+SelfSupervisedOption = Annotated[
+    bool, typer.Option("--self-supervised", help="Learn from the sampled lines alone; needs no fully sampled slices.")
+]
+
 
 def adapt(
     data: DataOption,
@@ -51,6 +55,7 @@ def adapt(
     steps: Annotated[int | None, typer.Option(min=1, help="The most gradient steps to take.")] = None,
     size: SizeOption = "",
     acquisition: AcquisitionOption = AcquisitionName.scanner,
+    self_supervised: SelfSupervisedOption = False,
     name: Annotated[str | None, typer.Option(help="The adapter's domain; by default that of the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the adaptation in the folder.")] = False,
     threads: ThreadsOption = None,
@@ -90,6 +95,7 @@ def adapt(
                 rank=rank,
                 name=name,
                 acquisition=acquisition.value,
+                self_supervised=self_supervised,
                 folder=place,
                 report=lambda progress: advance(progress.step, progress.steps),
             )

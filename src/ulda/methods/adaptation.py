@@ -18,11 +18,12 @@ from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import Acquisition, Mask, acquisition_named, cartesian_mask
 from ulda.physics.acquisition import with_given_masks
-from ulda.training.history import Progress, Report, last_validation, total_seconds
+from ulda.training.history import Progress, Report, chooses, last_validation, total_seconds
 from ulda.training.presets import load_preset
+from ulda.training.self_supervised import SCORE, undersampled_task
 from ulda.training.settings import Settings
 from ulda.training.slices import TrainingSplit, acquisition_of, choose_slices, opened, references, split_for_training
-from ulda.training.tasks import Task
+from ulda.training.tasks import Gain, Task
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,20 @@ class Adaptation:
 
     @property
     def gain(self) -> float | None:
-        """The mean PSNR on the validation slices above that of the un-adapted start, in dB; None without any."""
+        """The mean score on the validation above that of the un-adapted start, in dB; None without any.
+
+        The score is the PSNR; of a self-supervised adaptation it is that of the held-out lines, which is no PSNR.
+        """
         validation = self.facts["validation"]
-        return validation["adapted"]["psnr"] - validation["unadapted"]["psnr"] if validation["n_slices"] else None
+        if not validation["n_slices"]:
+            return None
+        return chooses(validation["adapted"]) - chooses(validation["unadapted"])
 
     def sentence(self) -> str:
         """Say whether adaptation helped."""
         validation, gain = self.facts["validation"], self.gain
+        if "self_supervised" in self.facts:
+            return _sentence_about_lines(validation, self.model.made)
         if gain is None:
             return f"whether adaptation helped is not known; validation is {validation['origin']}"
         n_slices, n_subjects = validation["n_slices"], len(validation["subjects"])
@@ -91,6 +99,7 @@ def adapt(
     rank: int | None = None,
     name: str | None = None,
     acquisition: str = "scanner",
+    self_supervised: bool = False,
     folder: str | Path | None = None,
     report: Report | None = None,
 ) -> Adaptation:
@@ -99,16 +108,18 @@ def adapt(
     It learns from slices of the train split and is judged on the val split, or on subjects held out where there is
     none. The un-adapted start is judged, too: on validation the result is never worse.
 
+    Self-supervised, it learns from undersampled k-space without references; see `ulda.training.self_supervised`.
+
     Parameters
     ----------
     base
         A model of any method, the name of a bundled one, or its folder.
     domain
-        Fully sampled slices: a domain, or a file of any readable format.
+        Slices: a domain, or a file of any readable format. They are fully sampled unless it is self-supervised.
     slices
         How many slices to train on, spread over the subjects; all if None.
     mask, ratio
-        The sampled lines; without a mask, this ratio of the lines drawn with `seed`.
+        The sampled lines of fully sampled slices; without a mask, this ratio of the lines drawn with `seed`.
     seed
         Seed of the mask, of the choice of slices and of the training.
     preset, settings, changes
@@ -120,6 +131,8 @@ def adapt(
     acquisition
         How k-space is simulated from magnitude images, see `ulda.physics.acquisition`. Complex images keep their phase,
         measured k-space its phase, noise and coils; the maps of the coils are estimated from the calibration lines.
+    self_supervised
+        Learn from the sampled lines alone. Of fully sampled slices the other lines are not looked at, as a test.
     folder, report
         Where checkpoints and logs go (those found there are continued), and what is called after each step.
 
@@ -135,8 +148,14 @@ def adapt(
     model, header = _base(base)
     chosen = preset or header.get("card", {}).get("preset")
     settings = (settings or method_settings(model.name, "adapt", chosen)).changed(seed=seed, **changes or {})
+    if self_supervised:
+        if (changes or {}).get("augment"):
+            raise UldaError("a self-supervised adaptation undersamples further in each step anyway; leave out augment")
+        # both need references
+        settings = settings.changed(augment=False, warp=0.0)
     _set_rank(model, rank, chosen)
-    target = load_target(
+    load = load_undersampled if self_supervised else load_target
+    target = load(
         domain,
         model.sources,
         slices=slices,
@@ -198,8 +217,9 @@ class Target:
 
     def facts(self) -> dict[str, Any]:
         """Return what is known before the adaptation: the mask and the data."""
+        alike = len({mask.sampled for mask in self.task.masks}) == 1
         return {
-            "mask": self.task.masks[0].as_dict(),
+            **({"mask": self.task.masks[0].as_dict()} if alike else {}),
             "phase_axis": self.task.axis,
             "normalisation": "peak of the zero-filled image",
             **self.data_facts,
@@ -207,8 +227,12 @@ class Target:
 
     def outcome_facts(self, training: Training) -> dict[str, Any]:
         """Return what is known after it: the validations before and after, and the time."""
+        if training.gain is not None:
+            validation = _held_out_facts(self.split, training.gain)
+        else:
+            validation = _validation_facts(self.split, training.history, self.task.domain)
         return {
-            "validation": _validation_facts(self.split, training.history, self.task.domain),
+            "validation": validation,
             "seconds": round(total_seconds(training.history), 1),
             "spent": training.spent.as_dict(),
         }
@@ -227,28 +251,75 @@ def load_target(
 ) -> Target:
     """Read the slices of a new domain; the parameters are those of `adapt`, and the names of the sources are taken."""
     with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
-        name = name or data.name.replace(".", "-")
-        if name == UNADAPTED:
-            raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
-        if name in sources:
-            raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
+        name = _new_name(name, data, sources)
         split = split_for_training(data, seed)
-        if slices is not None:
-            split = replace(split, train=split.train.take(choose_slices(split.train.subjects, slices, seed)))
+        if split.train.undersampled or split.validation.undersampled:
+            raise UldaError(
+                f"the domain {data.name} arrived undersampled, so there is no reference to learn from; learn from its "
+                "sampled lines alone with --self-supervised (in Python: self_supervised=True)"
+            )
+        split = replace(split, train=_chosen(split.train, slices, seed))
         simulated = with_given_masks(acquisition_of(data, acquisition_named(acquisition)))
-        task = _task(name, split, mask, ratio, seed, simulated)
+        task = _task(name, split, _mask_for(split.train, mask, ratio, seed), simulated)
         return Target(task, split, _data_facts(data, split) | {"acquisition": simulated.name})
 
 
-def _task(
-    name: str, split: TrainingSplit, mask: Mask | None, ratio: float, seed: int, acquisition: Acquisition
-) -> Task:
-    axis = split.train.header.phase_axis
-    n_lines = split.train.shape[axis]
+def load_undersampled(
+    domain: Domain | str | Path,
+    sources: Sequence[str],
+    *,
+    slices: int | None = None,
+    mask: Mask | None = None,
+    ratio: float = 0.2,
+    seed: int = 0,
+    name: str | None = None,
+    acquisition: str = "scanner",
+) -> Target:
+    """Read the slices of a new domain to learn from without references; the parameters are those of `load_target`.
+
+    Slices that arrived undersampled keep their lines. Those labelled val or test are not used.
+    """
+    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
+        name = _new_name(name, data, sources)
+        train = data.select(split="train" if any(data.label("split")) else "")
+        if len(train) == 0:
+            raise UldaError(
+                f"the domain {data.name} has no slices in the split train, so there is nothing to learn from"
+            )
+        if mask is not None and train.undersampled:
+            raise UldaError(f"the domain {data.name} is undersampled already; leave out the mask")
+        train = _chosen(train, slices, seed)
+        simulated = with_given_masks(acquisition_of(data, acquisition_named(acquisition)))
+        task = undersampled_task(name, train, _mask_for(train, mask, ratio, seed), simulated, seed)
+        split = TrainingSplit(train, train, "lines of the same slices, held out from the training")
+        facts = {"acquisition": simulated.name, "self_supervised": task.facts()}
+        return Target(task, split, _data_facts(data, split) | facts)
+
+
+def _new_name(name: str | None, data: Domain, sources: Sequence[str]) -> str:
+    name = name or data.name.replace(".", "-")
+    if name == UNADAPTED:
+        raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
+    if name in sources:
+        raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
+    return name
+
+
+def _chosen(train: Domain, slices: int | None, seed: int) -> Domain:
+    return train if slices is None else train.take(choose_slices(train.subjects, slices, seed))
+
+
+def _mask_for(train: Domain, mask: Mask | None, ratio: float, seed: int) -> Mask:
+    n_lines = train.shape[train.header.phase_axis]
     if mask is None:
-        mask = cartesian_mask(n_lines, ratio, seed=seed)
+        return cartesian_mask(n_lines, ratio, seed=seed)
     if mask.n_lines != n_lines:
-        raise UldaError(f"the mask has {mask.n_lines} lines, but the slices of {split.train.name} have {n_lines}")
+        raise UldaError(f"the mask has {mask.n_lines} lines, but the slices of {train.name} have {n_lines}")
+    return mask
+
+
+def _task(name: str, split: TrainingSplit, mask: Mask, acquisition: Acquisition) -> Task:
+    axis = split.train.header.phase_axis
     images, coils = references(split.train, mask)
     validation, validation_coils = references(split.validation, mask) if len(split.validation) else (images[:0], None)
     return Task(name, images, [mask], validation, axis, None, acquisition, coils, validation_coils)
@@ -270,6 +341,33 @@ def _kspace(domain: Domain) -> str:
     if domain.header.kind != "kspace":
         return f"simulated from {domain.header.kind} images"
     return f"measured, {domain.n_coils} coils" if domain.n_coils > 1 else "measured, single-coil"
+
+
+def _held_out_facts(split: TrainingSplit, gain: Gain) -> dict[str, Any]:
+    return {
+        "origin": split.origin,
+        "n_slices": len(split.train),
+        "subjects": sorted(set(split.train.subjects)),
+        "score": "10 log10(energy / error) of the held-out lines, in dB; not a PSNR",
+        "unadapted": {SCORE: gain.before},
+        "adapted": {SCORE: gain.after if gain.is_clear else gain.before},
+        "best": {SCORE: gain.after},
+        "difference": gain.difference,
+        "standard_error": gain.standard_error,
+        "is_kept": gain.is_clear,
+    }
+
+
+def _sentence_about_lines(validation: dict[str, Any], made: str) -> str:
+    before, after = chooses(validation["unadapted"]), chooses(validation["best"])
+    difference, error = validation["difference"], validation["standard_error"]
+    where = f"the sampled lines that were held out ({validation['n_slices']} slices)"
+    what = "this compares lines of k-space and is not a PSNR, which only references can tell"
+    if validation["is_kept"]:
+        gained = f"{difference:.2f} dB (standard error {error:.2f} dB), from {before:.2f} to {after:.2f} dB"
+        return f"adaptation predicts {where} better by {gained}; {what}"
+    clear = f"{difference:+.2f} dB at the best step, with a standard error of {error:.2f} dB"
+    return f"adaptation did not clearly help on {where}: {clear}, so the {made} is the un-adapted start; {what}"
 
 
 def _validation_facts(split: TrainingSplit, history: list[Progress], name: str) -> dict[str, Any]:

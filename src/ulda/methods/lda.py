@@ -13,6 +13,7 @@ from ulda.errors import UldaError
 from ulda.methods.trainable import TrainableMethod
 from ulda.methods.ulda import ULDA
 from ulda.physics import Physics
+from ulda.training.history import chooses
 from ulda.training.settings import Network, Settings, checked
 from ulda.training.tasks import Batch, Task
 from ulda.training.validation import validate
@@ -131,9 +132,9 @@ class LDA(TrainableMethod):
 
         With many slices, up to 8 that are spread over them decide, measured with the mask that the task is judged with.
         """
-        few = task.images[:: max(1, -(-len(task.images) // _COMPARED_SLICES))]
-        scores = validate(self, [replace(task, domain=source, validation=few) for source in self.sources])
-        return max(scores, key=lambda source: scores[source]["psnr"], default=None)
+        few = task.compared(_COMPARED_SLICES)
+        scores = validate(self, [replace(few, domain=source) for source in self.sources])
+        return max(scores, key=lambda source: chooses(scores[source]), default=None)
 
     def _untrained(self, domain: str) -> ULDA:
         net = ULDA(sources=[domain], seed=self.seed, **self.net_sizes)

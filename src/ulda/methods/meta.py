@@ -157,7 +157,7 @@ class Meta(ULDA):
         """
         if settings.equilibrium is not None:
             raise UldaError("Meta changes its slices between the steps of a cycle; leave out equilibrium")
-        inner, held_out = split_slices(len(task.images))
+        inner, held_out = split_slices(task.n_slices)
         seed = _OWN_NUMBERS + settings.seed * 1_000_003 + step
         if self.is_outer(step):
             allowed, constant = held_out, self.shared_parameters()

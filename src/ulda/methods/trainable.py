@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
@@ -16,11 +17,11 @@ from ulda.methods.base import Method
 from ulda.models.files import BASE_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.physics import Physics
 from ulda.training import stages
-from ulda.training.history import Progress, Report, total_seconds, total_steps
+from ulda.training.history import Progress, Report, copied, total_seconds, total_steps
 from ulda.training.loop import fit
 from ulda.training.settings import Settings
 from ulda.training.supervised import supervised_loss
-from ulda.training.tasks import Batch, Task
+from ulda.training.tasks import Batch, Gain, Task
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,13 @@ class Training:
         The rows of its log.
     spent
         Steps, slices and time.
+    gain
+        Of a self-supervised adaptation; None otherwise.
     """
 
     history: list[Progress]
     spent: Spent
+    gain: Gain | None = None
 
 
 class TrainableMethod(nn.Module, Method):
@@ -186,6 +190,7 @@ class TrainableMethod(nn.Module, Method):
         """Adapt to a new domain, in place, and make it the one that is used.
 
         It ends with the parameters of the best validation, where the task has validation slices; the start takes part.
+        A self-supervised one ends with the start unless the best is clearly better.
         The parameters are as for `fit`.
         """
         if task.domain in self.sources:
@@ -194,6 +199,7 @@ class TrainableMethod(nn.Module, Method):
         self.look_at(task)
         self.add_domain(task.domain)
         self.to(device)
+        start = copied(dict(self.named_parameters()))
         history = stages.adapt(
             self,
             task,
@@ -203,9 +209,10 @@ class TrainableMethod(nn.Module, Method):
             folder=folder,
             report=report,
         )
+        gain = task.keep_clear_gain(self, start)
         self.adapted_to = (*(name for name in self.adapted_to if name != task.domain), task.domain)
         self.domain = task.domain
-        return Training(history, _spent(settings, history, total_steps(history), {}))
+        return Training(history, _spent(settings, history, total_steps(history), {}), gain)
 
     def save(self, folder: str | Path, facts: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         """Write ``model.safetensors`` and ``model.json``, with what is known about the training."""
@@ -257,8 +264,9 @@ class TrainableMethod(nn.Module, Method):
 def method_loss(
     model: TrainableMethod, task: Task, batch: Batch, settings: Settings, step: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of a method, for the loop."""
-    return model.loss(task, batch, settings, step)
+    """Return the loss of a method, for the loop: the mean over the parts of a batch that have one operator each."""
+    found = [model.loss(task, part, settings, step) for part in task.parts(batch)]
+    return torch.stack([loss for loss, _ in found]).mean(), torch.cat([x for _, x in found])
 
 
 def _spent(settings: Settings, history: Sequence[Progress], steps: int, extra_steps: dict[str, int]) -> Spent:

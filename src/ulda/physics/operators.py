@@ -46,7 +46,7 @@ class Physics(ABC):
             raise UldaError(f"the phase-encode axis must be -2 or -1, but it is {axis}")
         self.mask = mask
         self.axis = axis
-        self._sampled = mask.lines[:, None] if axis == -2 else mask.lines
+        self._sampled = _along(mask, axis)
 
     @abstractmethod
     def _measured(self, x: Tensor) -> Tensor:
@@ -109,6 +109,21 @@ class Physics(ABC):
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn((*y.shape, 2), generator=generator, dtype=y.real.dtype)
         return y + self._masked(torch.view_as_complex(noise).to(y.device) * noise_std)
+
+    def restricted(self, y: Tensor, mask: Mask) -> tuple[Tensor, Self]:
+        """Return the lines of a measurement that another mask keeps, and their operator.
+
+        Examples
+        --------
+        >>> import torch
+        >>> full, few = Mask((True, True, True)), Mask((False, True, False))
+        >>> y, physics = CartesianMRI(full).restricted(torch.ones(3, 1, dtype=torch.complex64), few)
+        >>> y.real.flatten(), physics.mask.n_sampled
+        (tensor([0., 1., 0.]), 1)
+        """
+        other = copy.copy(self)
+        other.mask, other._sampled = mask, _along(mask, self.axis)
+        return other._masked(self._check(y, "measurement")), other
 
     def take(self, index: Tensor) -> Self:
         """Return the operator for some samples of a batch; the same where it does not depend on the sample."""
@@ -244,6 +259,11 @@ class MultiCoilMRI(Physics):
         """Move the operator and its maps to a device, in place."""
         self.maps = self.maps.to(device)
         return super().to(device)
+
+
+def _along(mask: Mask, axis: int) -> Tensor:
+    """Return the lines of a mask, to multiply k-space with."""
+    return mask.lines[:, None] if axis == -2 else mask.lines
 
 
 def coil_combine(coil_images: Tensor, maps: Tensor) -> Tensor:

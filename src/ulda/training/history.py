@@ -100,9 +100,20 @@ def put(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
         parameters[name].copy_(value)
 
 
-def mean_psnr(progress: Progress) -> float:
-    """Return the mean validation PSNR over the domains; minus infinity without a validation."""
-    scores = [entry["psnr"] for entry in (progress.validation or {}).values()]
+def chooses(scores: Mapping[str, float]) -> float:
+    """Return the first of the scores of a validation: PSNR, where there are references.
+
+    Examples
+    --------
+    >>> chooses({"psnr": 30.0, "ssim": 0.9})
+    30.0
+    """
+    return next(iter(scores.values()))
+
+
+def mean_score(progress: Progress) -> float:
+    """Return the mean over the domains of what chooses, the first score; minus infinity without a validation."""
+    scores = [chooses(entry) for entry in (progress.validation or {}).values()]
     return sum(scores) / len(scores) if scores else -math.inf
 
 
@@ -116,7 +127,7 @@ def last_validation(history: Sequence[Progress], *, is_best: bool = False) -> Pr
     (2, 1)
     """
     validated = [row for row in history if row.validation]
-    return (max(validated, key=mean_psnr) if is_best else validated[-1]) if validated else None
+    return (max(validated, key=mean_score) if is_best else validated[-1]) if validated else None
 
 
 def total_seconds(history: Sequence[Progress]) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.training.checkpoint import load_checkpoint, save_checkpoint
 from ulda.training.equilibrium import Chains
-from ulda.training.history import Best, Progress, Report, mean_psnr, write_log
+from ulda.training.history import Best, Progress, Report, mean_score, write_log
 from ulda.training.interrupt import deferred_interrupt
 from ulda.training.schedule import learning_rate, rate_multiplier
 from ulda.training.settings import Settings
@@ -67,7 +67,7 @@ def fit(
     """
     check_tasks(tasks)
     run = _Run(model, tasks, settings, trainable, folder, best)
-    is_judged = any(len(task.validation) for task in tasks)
+    is_judged = any(task.n_validated for task in tasks)
     try:
         with deferred_interrupt() as check_interrupt:
             if best is not None and is_judged and not best.parameters and run.step == 0:
@@ -159,7 +159,7 @@ class _Run:
     def observe(self, progress: Progress) -> None:
         """Keep a row of the log where one is due, and the parameters if they are the best."""
         if progress.validation and self.best is not None:
-            self.best.observe(mean_psnr(progress), self.learning)
+            self.best.observe(mean_score(progress), self.learning)
         if progress.validation or _is_due(LOG_EVERY, progress.step, progress.steps):
             mean = sum(self.losses) / len(self.losses) if self.losses else math.nan
             self.history.append(replace(progress, loss=mean))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
+from ulda.errors import UldaError
 from ulda.metrics import ssim
+from ulda.physics import Physics
 from ulda.solvers import Reconstruction, Status
 from ulda.solvers.objective import square_norm
 
@@ -21,6 +26,58 @@ def reconstruction_loss(x: Tensor, reference: Tensor, ssim_weight: float = 0.01)
 def magnitude(x: Tensor) -> Tensor:
     """Return ``|x|`` of complex numbers with a derivative that stays finite at zero."""
     return (x.real.square() + x.imag.square() + 1e-12).sqrt()
+
+
+def relative_error(x: Tensor, y: Tensor, physics: Physics) -> Tensor:
+    """Return ``||A x - y||^2 / ||y||^2`` per slice, for the lines of an operator; any scale gives the same.
+
+    Examples
+    --------
+    >>> from ulda.physics import CartesianMRI, Mask
+    >>> physics, x = CartesianMRI(Mask((False, True))), torch.ones(2, 2, dtype=torch.complex64)
+    >>> round(relative_error(0.9 * x, physics.A(x), physics).item(), 4)
+    0.01
+    """
+    energy = torch.view_as_real(y).square().sum(tuple(range(-physics.signal_dims - 1, 0)))
+    return 2 * physics.fidelity(x, y) / energy.clamp_min(torch.finfo(energy.dtype).tiny)
+
+
+class Judge(Protocol):
+    """What judges the reconstructions of a batch."""
+
+    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:
+        """Return the loss of complex images ``(n, H, W)`` per slice; `magnitude` for networks that return no phase."""
+
+
+@dataclass(frozen=True)
+class References:
+    """Judges with fully sampled slices ``(n, H, W)``."""
+
+    images: Tensor
+
+    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:
+        """Return `reconstruction_loss`; with `magnitude` the references are the magnitudes."""
+        return reconstruction_loss(x, self.images.abs() if magnitude else self.images, ssim_weight)
+
+
+@dataclass(frozen=True)
+class JudgingLines:
+    """Judges with sampled lines that the reconstruction was not given.
+
+    Attributes
+    ----------
+    y, physics
+        The lines, and their operator.
+    """
+
+    y: Tensor
+    physics: Physics
+
+    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:  # noqa: ARG002
+        """Return `relative_error`; there is no image that SSIM could compare with."""
+        if magnitude:
+            raise UldaError("a network that returns no phase predicts no k-space, so it cannot learn from lines alone")
+        return relative_error(x, self.y, self.physics)
 
 
 class DescentPenalty:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ulda.errors import UldaError
-from ulda.training.losses import reconstruction_loss
 from ulda.training.settings import Settings
 from ulda.training.tasks import Batch, Task
 
@@ -23,12 +22,11 @@ def supervised_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of one batch and its reconstructions ``(n, H, W)`` without gradient, for `fit`.
 
-    Measurements, scale and loss are those of `ulda.training.unrolled.unrolled_loss`. With `magnitude` the references
-    are the magnitudes, for networks that return no phase.
+    Measurements, scale and loss are those of `ulda.training.unrolled.unrolled_loss`. `magnitude` is
+    for networks that return no phase.
     """
     if settings.equilibrium is not None:
         raise UldaError("a network without a lower level has no iterates that persist; leave out equilibrium")
-    y, physics, images = task.measure(batch)
+    y, physics, judge = task.measure(batch)
     x = model(y, physics, task.domain)
-    reference = images.abs() if magnitude else images
-    return reconstruction_loss(x, reference, settings.ssim_weight).mean(), x.detach()
+    return judge.loss(x, settings.ssim_weight, magnitude=magnitude).mean(), x.detach()

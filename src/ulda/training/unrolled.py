@@ -13,7 +13,7 @@ from ulda.models.ulda import MEAN
 from ulda.physics import Physics
 from ulda.solvers import Options, Proposal, Reconstruction, Repeated, Trace
 from ulda.solvers.trace import Callback
-from ulda.training.losses import DescentPenalty, reconstruction_loss
+from ulda.training.losses import DescentPenalty
 from ulda.training.schedule import phases_at
 from ulda.training.settings import Settings
 from ulda.training.tasks import Batch, Task
@@ -61,7 +61,7 @@ def unrolled_loss(model: Unrolled, task: Task, batch: Batch, settings: Settings,
     The branch that the solver takes is part of the forward pass. Refused proposals have no part in the result; the
     penalty teaches them to descend.
     """
-    y, physics, images = task.measure(batch)
+    y, physics, judge = task.measure(batch)
     y, physics, peak = model.prepared(y, physics)
     is_mean = batch.is_mean and model.trains_mean and task.domain in model.sources
     domain = MEAN if is_mean else task.domain
@@ -78,8 +78,8 @@ def unrolled_loss(model: Unrolled, task: Task, batch: Batch, settings: Settings,
         tracked = Reconstruction(physics, y, model.regularizer(domain), track_values=True)
         penalty = DescentPenalty(tracked, options.eta2)
     x, _ = model.solve(y, physics, domain, options, proposal=proposal, x0=x0, callback=penalty)
-    # the loss is measured on slices with peak 1, as the metrics are
-    loss = reconstruction_loss(physics.phased(x) * peak, images, settings.ssim_weight).mean()
+    # the loss is measured in the units of the measurements, and references have peak 1, as for the metrics
+    loss = judge.loss(physics.phased(x) * peak, settings.ssim_weight).mean()
     if penalty is not None:
         loss = loss + settings.penalty_weight * penalty.mean()
     return loss, x.detach()
