@@ -48,10 +48,10 @@ def test_more_noise_needs_a_larger_weight() -> None:
     image = torch.zeros(1, 48, 48, dtype=torch.complex64)
     image[:, 12:30, 10:40] = 1
     weights = [
-        chosen_weight(TotalVariation, [(physics.measure(image, noise_std=std), physics, image)], WEIGHTS[1::2]).weight
-        for std in (0.0, 0.05)
+        chosen_weight(TotalVariation, [(physics.measure(image, noise_std=std), physics, image)], WEIGHTS[3:]).weight
+        for std in (0.0, 0.05, 0.15)
     ]
-    assert weights[0] < weights[1]
+    assert weights[0] < weights[1] < weights[2]
 
 
 def test_nothing_to_choose_from() -> None:

@@ -21,6 +21,7 @@ _RELAXATION = 1.9  # any value below 2 converges; near 2 is fastest in practice
 _DATA_SHARE = 0.2  # of the step-size condition, against the share of the gradient
 _PRIMAL_STEP = 0.03  # times 1/weight: balances images of peak 1 with dual variables of the size of the weight
 _LARGE_WEIGHT = 0.005  # from here on the primal step shrinks faster: much noise makes large dual variables
+_SMALLEST_STEP = 0.07  # of images of peak 1
 _SMALLEST_WEIGHT = 1e-6  # keeps the primal step finite without regularisation
 
 
@@ -91,6 +92,7 @@ class TotalVariation(Method):
         normal = physics.normal_operator()
         norm_squared = physics.norm() ** 2 or 1.0
         tau = _PRIMAL_STEP / max(self.weight, _SMALLEST_WEIGHT) / max(1.0, self.weight / _LARGE_WEIGHT) ** 0.5
+        tau = max(tau, _SMALLEST_STEP)
         sigma_data = _DATA_SHARE / (tau * norm_squared)
         sigma_gradient = (1 - _DATA_SHARE) / (tau * _GRADIENT_NORM_SQUARED)
         x = zero_filled
