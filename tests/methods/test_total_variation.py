@@ -116,10 +116,8 @@ def test_the_default_has_converged_on_noise(weight: float) -> None:
     image = phantom() + 0.1 * torch.randn(48, 48, dtype=torch.complex128, generator=generator)
     physics = CartesianMRI(cartesian_mask(48, 1 / 3))
     y = physics.A(image)
-    short, long = (
-        (TotalVariation(weight=weight, **options)(y, physics).abs() - image.abs()).norm()
-        for options in ({}, {"iterations": 3000, "tolerance": 0.0})
-    )
+    methods = TotalVariation(weight=weight), TotalVariation(weight=weight, iterations=3000, tolerance=0)
+    short, long = ((method(y, physics).abs() - image.abs()).norm() for method in methods)
     assert 20 * abs(float(torch.log10(short / long))) < 0.05
 
 

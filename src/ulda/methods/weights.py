@@ -58,8 +58,7 @@ def chosen_weight(
     Examples
     --------
     >>> import torch
-    >>> from ulda.methods import TotalVariation
-    >>> from ulda.methods.weights import chosen_weight
+    >>> from ulda.methods import TotalVariation, chosen_weight
     >>> from ulda.physics import CartesianMRI, cartesian_mask
     >>> image, physics = torch.zeros(1, 32, 32, dtype=torch.complex64), CartesianMRI(cartesian_mask(32, 0.4))
     >>> image[:, 8:24, 8:24] = 1
