@@ -257,7 +257,7 @@ def classical(collection: Collection, cases: Sequence[Case]) -> dict[str, Any]:
         if name == "zero-filling":
             results[name] = _columns([_scored(reconstruction(name, case, 0.0), case) for case in cases])
             continue
-        weights = collection.weights[1:-1] if name in BART else collection.weights
+        weights = asked_weights(name, collection.weights)
         chosen = cases[:: max(2, math.ceil(len(cases) / CHOOSING))]
         known: dict[tuple[int, float], Score] = {}
 
@@ -271,7 +271,7 @@ def classical(collection: Collection, cases: Sequence[Case]) -> dict[str, Any]:
             return _mean([scored(case, weight)[0] for case in chosen])
 
         best, tried = climb(weights, quality)
-        found = {"weight": best, "grid": list(weights), "mean_psnr": {str(w): round(p, 3) for w, p in tried.items()}}
+        found = {"weight": best, "mean_psnr": {str(w): round(p, 3) for w, p in tried.items()}}
         results[name] = _columns([scored(case, best) for case in cases]) | found
     seconds = round(time.perf_counter() - began)
     return {
@@ -302,6 +302,11 @@ def climb(weights: Sequence[float], quality: Callable[[float], float]) -> tuple[
         if step == 0:
             return weights[at], tried
         at += step
+
+
+def asked_weights(method: str, weights: Sequence[float]) -> Sequence[float]:
+    """Return the grid of a method: BART, which is slow, does without both ends."""
+    return weights[1:-1] if method in BART else weights
 
 
 def asked(collection: Collection) -> dict[str, Any]:
@@ -355,7 +360,7 @@ def weights_table(names: Sequence[str], classical_results: dict[str, Any]) -> st
             cells = []
             for method in chosen:
                 found = classical_results[name]["methods"].get(method)
-                grid = [] if found is None else found["grid"]
+                grid = asked_weights(method, classical_results[name]["asked"]["weights"])
                 cells.append(
                     "-" if not found else f"{found['weight']:g}{'*' * (found['weight'] in (grid[0], grid[-1]))}"
                 )
