@@ -21,7 +21,7 @@ INDEX = "README.md"
 
 FURTHER = {
     "ulda.errors": ["MissingExtraError", "UldaError"],
-    "ulda.metrics": ["PER_SLICE", "PER_VOLUME", "Convention", "Scores", "evaluate", "nmse", "psnr", "ssim"],
+    "ulda.metrics": ["PER_SLICE", "PER_VOLUME", "Convention", "Scores", "evaluate", "nmse", "psnr", "ssim", "ssim_map"],
     "ulda.reconstruction": ["FileSummary", "reconstruct_file"],
     "ulda.data.measurements": ["Undersampling"],
     "ulda.models.bundled": ["bundled_names", "model_folder"],

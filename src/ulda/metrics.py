@@ -111,6 +111,21 @@ def ssim(x: Tensor, reference: Tensor, *, data_range: float | Tensor, window: Wi
     >>> ssim(reference, reference, data_range=1.0)
     tensor([1., 1.])
     """
+    return ssim_map(x, reference, data_range=data_range, window=window).mean((-2, -1)).to(x.dtype)
+
+
+def ssim_map(x: Tensor, reference: Tensor, *, data_range: float | Tensor, window: Window = "gaussian") -> Tensor:
+    """Structural similarity of each window that lies inside the image, in double precision.
+
+    Parameters
+    ----------
+    x, reference, data_range, window
+        As for `ssim`, which is the mean of this map.
+
+    Returns
+    -------
+        SSIM, ``(..., H - size + 1, W - size + 1)``: the value of a window stands at its first pixel.
+    """
     _check_pair(x, reference)
     if window not in _WINDOW_SIZE:
         raise UldaError(f'the SSIM window must be "gaussian" or "uniform", but it is {window!r}')
@@ -129,7 +144,7 @@ def ssim(x: Tensor, reference: Tensor, *, data_range: float | Tensor, window: Wi
     c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
     luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
     structure = (2 * covariance + c2) / (variances + c2)
-    return (luminance * structure).mean((-2, -1)).to(x.dtype)
+    return luminance * structure
 
 
 @dataclass(frozen=True)

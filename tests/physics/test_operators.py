@@ -66,6 +66,17 @@ def test_a_batch_is_its_slices(problem: tuple[Physics, torch.Tensor, torch.Tenso
     assert torch.allclose(physics.fidelity(x, y)[-1], physics.fidelity(x[-1], y[-1]), rtol=1e-5)
 
 
+@given(problems(), st.booleans())
+def test_the_normal_operator_is_the_adjoint_after_the_operator(
+    problem: tuple[Physics, torch.Tensor, torch.Tensor], with_phase: bool
+) -> None:
+    physics, x, _ = problem
+    if with_phase:
+        angle = complex_normal(*x.shape, dtype=x.dtype, seed=7).real
+        physics = physics.with_knowledge(phase=torch.polar(torch.ones_like(angle), angle))
+    assert torch.allclose(physics.normal_operator()(x), physics.A_adjoint(physics.A(x)), atol=10 * TOLERANCE[x.dtype])
+
+
 def test_norm_is_exact_with_all_lines() -> None:
     mask = cartesian_mask(12, 1.0)
     maps = complex_normal(3, 12, 10, dtype=torch.complex128)

@@ -11,12 +11,14 @@ from ulda.methods.total_variation import TotalVariation
 from ulda.methods.trainable import Spent, TrainableMethod, Training
 from ulda.methods.ulda import ULDA
 from ulda.methods.wavelet import Wavelet
+from ulda.methods.weights import ChosenWeight, chosen_weight
 from ulda.methods.zero_filled import ZeroFilled
 
 __all__ = [
     "CLASSICAL",
     "METHODS",
     "ULDA",
+    "ChosenWeight",
     "DnCn",
     "Method",
     "Spent",
@@ -25,6 +27,7 @@ __all__ = [
     "Training",
     "Wavelet",
     "ZeroFilled",
+    "chosen_weight",
     "load_method",
     "method_class",
     "method_settings",

@@ -113,42 +113,52 @@ def check_wavelet(wavelet: str, levels: int) -> None:
 
 def _analysis(x: Tensor, wavelet: WaveletName) -> Tensor:
     """Split images into four bands of half the size: ``(..., H, W) -> (..., 4, H / 2, W / 2)``."""
-    height, width = x.shape[-2:]
-    y = _sandwich(_matrix(wavelet, height, x), x, _matrix(wavelet, width, x).mT)
-    quarters = y.unflatten(-1, (2, width // 2)).unflatten(-3, (2, height // 2))
-    return quarters.movedim(-2, -4).flatten(-4, -3)
+    return torch.stack([band for half in _split(x, wavelet, -1) for band in _split(half, wavelet, -2)], dim=-3)
 
 
 def _synthesis(bands: Tensor, wavelet: WaveletName) -> Tensor:
     """Inverse and transpose of `_analysis`: ``(..., 4, H / 2, W / 2) -> (..., H, W)``."""
-    height, width = 2 * bands.shape[-2], 2 * bands.shape[-1]
-    y = bands.unflatten(-3, (2, 2)).movedim(-4, -2).flatten(-4, -3).flatten(-2)
-    return _sandwich(_matrix(wavelet, height, bands).mT, y, _matrix(wavelet, width, bands))
+    low, high = (_join(bands[..., i, :, :], bands[..., i + 1, :, :], wavelet, -2) for i in (0, 2))
+    return _join(low, high, wavelet, -1)
 
 
-def _sandwich(left: Tensor, x: Tensor, right: Tensor) -> Tensor:
-    """Multiply real or complex images with real matrices from both sides."""
-    if x.is_complex():
-        return torch.complex(left @ x.real @ right, left @ x.imag @ right)
-    return left @ x @ right
+def _split(x: Tensor, wavelet: WaveletName, dim: int) -> tuple[Tensor, Tensor]:
+    """Filter along one axis, low-pass and high-pass, and keep every second sample."""
+    low_filter, high_filter = _filters(wavelet)
+    if len(low_filter) > 2:
+        x = x.index_select(dim, _wrapped(x.shape[dim], len(low_filter)).to(x.device))
+    windows = x.unfold(dim, len(low_filter), 2)
+    low, high = low_filter[0] * windows[..., 0], high_filter[0] * windows[..., 0]
+    for tap in range(1, len(low_filter)):
+        low.add_(windows[..., tap], alpha=low_filter[tap])
+        high.add_(windows[..., tap], alpha=high_filter[tap])
+    return low, high
 
 
-def _matrix(wavelet: WaveletName, n: int, like: Tensor) -> Tensor:
-    """One level along one axis as an orthonormal matrix: low-pass rows, then high-pass rows.
+def _join(low: Tensor, high: Tensor, wavelet: WaveletName, dim: int) -> Tensor:
+    """Inverse and transpose of `_split`."""
+    low_filter, high_filter = _filters(wavelet)
+    shape, n = list(low.shape), 2 * low.shape[dim]
+    shape[dim] = n + len(low_filter) - 2
+    x = torch.zeros(shape, dtype=low.dtype, device=low.device)
+    windows = x.unfold(dim, len(low_filter), 2)
+    for tap in range(len(low_filter)):
+        windows[..., tap].add_(low, alpha=low_filter[tap]).add_(high, alpha=high_filter[tap])
+    if len(low_filter) == 2:
+        return x
+    shape[dim] = n
+    return torch.zeros(shape, dtype=x.dtype, device=x.device).index_add_(
+        dim, _wrapped(n, len(low_filter)).to(x.device), x
+    )
 
-    At the sizes of MR slices a dense product is as fast as convolutions, and its transpose is the inverse.
-    """
-    return _double_matrix(wavelet, n).to(device=like.device, dtype=like.real.dtype)
+
+def _filters(wavelet: WaveletName) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the low-pass filter and its quadrature mirror."""
+    low = _SCALING[wavelet]
+    return low, tuple(c if tap % 2 == 0 else -c for tap, c in enumerate(reversed(low)))
 
 
 @cache
-def _double_matrix(wavelet: WaveletName, n: int) -> Tensor:
-    low = _SCALING[wavelet]
-    high = [c if tap % 2 == 0 else -c for tap, c in enumerate(reversed(low))]  # the quadrature mirror
-    matrix = torch.zeros(n, n, dtype=torch.float64)
-    for k in range(n // 2):
-        for tap, (c_low, c_high) in enumerate(zip(low, high, strict=True)):
-            sample = (2 * k + tap + 1 - len(low) // 2) % n  # PyWavelets centres the filter on its pair
-            matrix[k, sample] += c_low
-            matrix[n // 2 + k, sample] += c_high
-    return matrix
+def _wrapped(n: int, taps: int) -> Tensor:
+    """Return the samples under the filters, periodic; PyWavelets centres a filter on its pair."""
+    return torch.arange(1 - taps // 2, n - 1 + taps // 2) % n

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -78,6 +79,35 @@ class Physics(ABC):
     @abstractmethod
     def norm(self) -> float:
         """Return an upper bound of the operator norm of `A`, exact when every line is sampled."""
+
+    def normal_operator(self) -> Callable[[Tensor], Tensor]:
+        """Return the map ``x -> A^H A x`` of images ``(..., H, W)``, prepared to be applied many times.
+
+        Along the readout all samples are there, and centring a Fourier transform turns k-space by phases that the
+        adjoint turns back: transforms along the phase-encode axis, not centred, are enough.
+        """
+        weights = self._image_weights()
+        lines = torch.fft.ifftshift(self.mask.lines)
+        across = self.axis == -2  # transforms along the last axis are the fastest
+        if weights is not None:
+            weights = (weights.mT if across else weights).contiguous()
+
+        def normal(x: Tensor) -> Tensor:
+            sampled = lines.to(device=x.device, dtype=x.real.dtype)
+            x = x.mT.contiguous() if across else x
+            if weights is None:
+                total = torch.fft.ifft(torch.fft.fft(x).mul_(sampled))
+            else:
+                total = torch.zeros_like(x)
+                for coil in weights.unbind(-3):  # one at a time stays in the cache
+                    total += torch.fft.ifft(torch.fft.fft(coil * x).mul_(sampled)).mul_(coil.conj())
+            return total.mT if across else total
+
+        return normal
+
+    def _image_weights(self) -> Tensor | None:
+        """Return by what images are multiplied before they are transformed, ``(..., coils, H, W)``; None for 1."""
+        return None if self.phase is None else self.phase.unsqueeze(-3)
 
     def fidelity(self, x: Tensor, y: Tensor) -> Tensor:
         """Return ``1/2 ||A x - y||^2`` per slice, with the batch shape."""
@@ -241,6 +271,9 @@ class MultiCoilMRI(Physics):
                 f"{tuple(self.maps.shape)}; expected (..., coils, H, W)"
             )
         return coil_combine(ifft2c(self._masked(y)), self.maps)
+
+    def _image_weights(self) -> Tensor:
+        return self.maps if self.phase is None else self.maps * self.phase.unsqueeze(-3)
 
     def norm(self) -> float:
         """Return the square root of the largest ``sum_c |S_c|^2`` of all pixels."""
