@@ -61,7 +61,7 @@ def base() -> ULDA:
 
 @pytest.fixture(scope="module")
 def adapted(knee: Domain) -> Adaptation:
-    return adapt(ULDA(sources=["brain", "prostate"], **SMALL), knee, settings=QUICK)
+    return adapt(ULDA(sources=["brain", "prostate"], **SMALL), knee, settings=QUICK, acquisition="ideal")
 
 
 @pytest.fixture(scope="module")
@@ -192,11 +192,12 @@ def test_one_subject_without_splits_is_adapted_to_without_validation(base: ULDA)
     assert "one subject" in result.facts["validation"]["origin"]
 
 
-def test_coils_are_combined_and_said_to_be(base: ULDA) -> None:
+def test_several_coils_adapt_as_such(base: ULDA) -> None:
     brain = demo("brain-multicoil")
     unlabelled = replace(brain, labels=brain.labels | {"split": ("",)})
     result = adapt(base, unlabelled, settings=QUICK.changed(steps=1))
-    assert result.facts["kspace"] == "simulated, single-coil, from images combined of 4 coils"
+    assert result.facts["kspace"] == "measured, 4 coils"
+    assert result.facts["acquisition"] == "ideal"
     assert result.domain == "brain-multicoil"
 
 
