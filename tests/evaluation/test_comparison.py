@@ -55,7 +55,7 @@ def test_noise_lowers_the_score(knee: Domain) -> None:
 
 
 def test_panel_shows_images_and_errors(knee: Domain, tmp_path: Path) -> None:
-    result = compare({"zf": ZeroFilled()}, knee, cartesian_mask(128, 0.3, seed=1))
+    result = compare({"zf": ZeroFilled()}, knee, cartesian_mask(128, 0.3, seed=1), acquisition="ideal")
     save_panel(result, 1, tmp_path / "panel.png", tile=128)
     with Image.open(tmp_path / "panel.png") as picture:
         pixels = np.asarray(picture)
