@@ -23,7 +23,7 @@ from ulda.methods import ULDA, DnCn, load_method
 from ulda.methods.lda import LDA
 from ulda.metrics import psnr
 from ulda.models.regularizer import stacked
-from ulda.physics import CartesianMRI, normalise_measurement
+from ulda.physics import CartesianMRI
 from ulda.training.slices import choose_slices, normalised_images
 
 ALONE: dict[str, Any] = {
@@ -74,8 +74,8 @@ def solved(measured: Runner, model: ULDA, iterations: int) -> list[float]:
     test = measured.data.test(entry)
     images = normalised_images(test.take(choose_slices(test.subjects, min(MEASURED_SLICES, len(test)))))
     physics = CartesianMRI(measured.data.mask(entry))
-    y, _, peak = normalise_measurement(physics.A(images), physics)
-    x, _ = model.solve(y, physics, "knee", model.options("knee", iterations=iterations))
+    y, demodulated, peak = model.prepared(physics.A(images), physics)
+    x, _ = model.solve(y, demodulated, "knee", model.options("knee", iterations=iterations))
     return psnr((x * peak).abs(), images.abs(), data_range=1.0).tolist()
 
 

@@ -15,7 +15,14 @@ from ulda.data import demo
 from ulda.errors import UldaError
 from ulda.methods import ULDA, DnCn, new_method
 from ulda.models.ulda import MEAN
-from ulda.physics import CartesianMRI, MultiCoilMRI, cartesian_mask, espirit_maps, normalise_measurement
+from ulda.physics import (
+    CartesianMRI,
+    MultiCoilMRI,
+    cartesian_mask,
+    espirit_maps,
+    low_resolution_phase,
+    normalise_measurement,
+)
 from ulda.solvers import Options, Reconstruction, Repeated, elda
 from ulda.training import DescentPenalty, reconstruction_loss
 
@@ -44,31 +51,36 @@ def test_a_phase_is_an_iteration_of_the_solver(name: str) -> None:
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     y = 7 * physics.A(knee())
     scaled, zero_filled, peak = normalise_measurement(y, physics)
+    net = model.network
+    phase = low_resolution_phase(zero_filled, net.phase_lines) if net.phase_lines else torch.ones_like(zero_filled)
+    demodulated = physics.with_knowledge(phase)
     with torch.no_grad():
         x, trace = model(y, physics, "knee", return_trace=True)
         options = model.options("knee")
-        problem = Reconstruction(physics, scaled, model.regularizer("knee"))
-        expected, _ = elda(problem, physics.A_adjoint(scaled), model.proposal("knee"), options)
-    assert torch.equal(x, expected * peak)
+        problem = Reconstruction(demodulated, scaled, model.regularizer("knee"))
+        expected, _ = elda(problem, demodulated.A_adjoint(scaled), model.proposal("knee"), options)
+    assert torch.allclose(x, expected * phase * peak, atol=1e-5)
     assert torch.allclose(physics.A_adjoint(scaled), zero_filled, atol=1e-6)
     assert len(trace) == model.n_phases == {"ulda": 3, "ulda-paper": 15}[name]
-    net = model.network
     assert options.eps_0 == pytest.approx(net.eps_ratio * net.adapter_weight * math.sqrt(2), rel=0.1)
 
 
 def test_the_parameters_are_those_of_the_method() -> None:
-    """G has 14,112 and h 4,608; the paper has alpha_t and beta_t, the default also kappa, momentum and six gains."""
+    """G has 14,112 and h 4,608; the paper has alpha_t and beta_t, the default also kappa, momentum and six gains.
+
+    And the noise from which on the weight grows.
+    """
     paper, default = (new_method(name, ["brain", "prostate"]) for name in ("ulda-paper", "ulda"))
     assert isinstance(paper, ULDA)
     assert isinstance(default, ULDA)
-    for model, steps in ((paper, 2 * 15), (default, (4 + 6) * 15)):
+    for model, steps, scale in ((paper, 2 * 15, 0), (default, (4 + 6) * 15, 1)):
         assert sum(p.numel() for p in model.prior.extractor.parameters()) == 14112
-        assert sum(p.numel() for p in model.prior.adapters["brain"].parameters()) == 4608
+        assert sum(p.numel() for p in model.prior.adapters["brain"].parameters()) == 4608 + scale
         assert sum(p.numel() for p in model.proposals["brain"].parameters()) == steps
     assert paper.n_trainable(adapt=True) == 4608 + 30
     update = 2 * (1 * 4 * 9 + 4 * 16) + 3 * 2 * (16 * 4 * 9 + 4 * 16)
-    assert default.n_trainable(adapt=True) == 4608 + 150 + update
-    assert default.n_used("brain") == 14112 + 4608 + 150
+    assert default.n_trainable(adapt=True) == 4608 + 1 + 150 + update
+    assert default.n_used("brain") == 14112 + 4608 + 1 + 150
     assert default.n_trainable(adapt=True) <= default.n_used("brain") / 2
     shared = ULDA(sources=["brain"], shared_steps=True)
     assert sum(p.numel() for p in shared.proposals.parameters()) == 2
@@ -113,7 +125,7 @@ def test_training_reaches_every_parameter_and_lowers_the_loss(name: str) -> None
     model = small(["knee"], name, phases=4)
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     reference = knee()
-    y = physics.A(reference)
+    y, noisy = physics.A(reference), physics.with_knowledge(noise=torch.full((len(reference),), 0.01))
     groups = [
         {"params": list(model.prior.extractor.parameters()), "lr": 5e-3},
         {"params": list(model.prior.adapters.parameters()), "lr": 5e-3 * model.network.adapter_weight},
@@ -121,9 +133,9 @@ def test_training_reaches_every_parameter_and_lowers_the_loss(name: str) -> None
     ]
     optimiser, losses = torch.optim.Adam(groups), list[float]()
     for _ in range(12):
-        tracked = Reconstruction(physics, y, model.regularizer("knee"), track_values=True)
+        tracked = Reconstruction(noisy, y, model.regularizer("knee"), track_values=True)
         penalty = DescentPenalty(tracked, Options().eta2)
-        x, _ = model.solve(y, physics, "knee", callback=penalty)
+        x, _ = model.solve(y, noisy, "knee", callback=penalty)
         loss = reconstruction_loss(x, reference).mean() + 0.03 * penalty.mean()
         optimiser.zero_grad()
         loss.backward()
