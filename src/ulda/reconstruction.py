@@ -283,7 +283,8 @@ def reconstruct_file(
             if progress:
                 progress(n_done, max(n_done, total))
         if images:
-            save_images(out, torch.cat(images).numpy(), affine=slice_affine(source), overwrite=overwrite)
+            pixels = torch.cat(images).numpy()
+            writer.images = save_images(out, pixels, affine=slice_affine(source), overwrite=overwrite)
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
     return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
 

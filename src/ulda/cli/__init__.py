@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, report, train, verify
+from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, report, sign, train, verify
 from ulda.errors import UldaError
 from ulda.version import __version__
 
@@ -28,6 +28,7 @@ app.add_typer(experiment.app, name="experiment")
 app.add_typer(models.app, name="models")
 app.command("reconstruct")(reconstruct.reconstruct)
 app.command("report")(report.report)
+app.command("sign")(sign.sign)
 app.command("train")(train.train)
 app.command("verify")(verify.verify)
 

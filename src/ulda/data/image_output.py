@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from ulda.errors import MissingExtraError, UldaError
 from ulda.io.atomic import atomic_output
 
 SUFFIXES = (".npy", ".nii", ".nii.gz", ".png")
+
+NIFTI = (".nii", ".nii.gz")
 
 WHITE = 255
 
@@ -46,8 +50,11 @@ def save_images(
     *,
     affine: NDArray[np.float64] | None = None,
     overwrite: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Write complex images ``(slices, H, W)`` in the format that the suffix names.
+
+    Returns what a manifest says of them, for `altered`: the ``format``, the SHA-256 of each file, and of NIfTI the
+    ``affine``.
 
     Parameters
     ----------
@@ -60,12 +67,59 @@ def save_images(
     overwrite
         Replace existing files.
     """
-    path = Path(path)
-    if not image_suffix(path):
+    path, suffix = Path(path), image_suffix(Path(path))
+    if not suffix:
         raise UldaError(f"images cannot be written to {path.name}; the suffix must be one of {', '.join(SUFFIXES)}")
-    for file, content in zip(image_files(path, len(images)), _encode(path, images, affine), strict=True):
+    if suffix not in NIFTI:
+        affine = None
+    elif affine is None:
+        affine = np.eye(4)
+    elif not np.isfinite(affine).all():
+        raise UldaError(f"the place of the slices is not finite, so it cannot be written to {path.name}")
+    contents = _encode(suffix, images, affine)
+    for file, content in zip(image_files(path, len(images)), contents, strict=True):
         with atomic_output(file, overwrite=overwrite) as temporary:
             temporary.write_bytes(content)
+    return {
+        "format": suffix,
+        "affine": None if affine is None else affine.tolist(),
+        "sha256": [hashlib.sha256(content).hexdigest() for content in contents],
+    }
+
+
+def altered(path: str | Path, images: NDArray[np.complexfloating[Any, Any]], record: Any) -> str:
+    """Say in one sentence how image files differ from those that were written; empty if they do not.
+
+    Parameters
+    ----------
+    path
+        The images, as given to `save_images`.
+    images
+        What they are to hold ``(slices, H, W)``.
+    record
+        What `save_images` returned, possibly from a file.
+    """
+    path, suffix = Path(path), image_suffix(Path(path))
+    try:
+        if set(record) != {"format", "affine", "sha256"} or record["format"] != suffix:
+            return f"the manifest does not cover images of the format {suffix}"
+        problem = difference(path, images)
+        if problem:
+            return problem
+        contents = [file.read_bytes() for file in image_files(path, len(images))]
+        affine = np.array(record["affine"], np.float64) if suffix in NIFTI else record["affine"]
+        for content, expected in zip(contents, _encode(suffix, images, affine), strict=True):
+            found = _header(content, suffix)
+            for name, value in _header(expected, suffix).items():
+                if found.get(name) != value:
+                    return f"the header of {path.name} says {name} {found.get(name)}, but it was written with {value}"
+        if affine is not None and suffix not in NIFTI:
+            return f"the manifest speaks of an affine, which {suffix} has not"
+    except (LookupError, TypeError, ValueError, ArithmeticError, OSError, EOFError, SyntaxError, zlib.error) as error:
+        return f"{path.name} cannot be compared with the manifest ({type(error).__name__}: {error})"
+    if [hashlib.sha256(content).hexdigest() for content in contents] != record["sha256"]:
+        return f"{path.name} holds the pixels of the run, but is not byte for byte the file that was written"
+    return ""
 
 
 def difference(path: str | Path, images: NDArray[np.complexfloating[Any, Any]]) -> str:
@@ -108,8 +162,7 @@ def _values(images: NDArray[Any], suffix: str) -> tuple[NDArray[Any], Any]:
     return magnitude, 1e-6 * magnitude
 
 
-def _encode(path: Path, images: NDArray[Any], affine: NDArray[np.float64] | None) -> list[bytes]:
-    suffix = image_suffix(path)
+def _encode(suffix: str, images: NDArray[Any], affine: NDArray[np.float64] | None) -> list[bytes]:
     values, _ = _values(images, suffix)
     if suffix == ".png":
         return [_png(np.round(page).astype(np.uint8)) for page in values]
@@ -117,7 +170,7 @@ def _encode(path: Path, images: NDArray[Any], affine: NDArray[np.float64] | None
         stream = io.BytesIO()
         np.save(stream, values, allow_pickle=False)
         return [stream.getvalue()]
-    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), np.eye(4) if affine is None else affine).to_bytes()
+    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), affine).to_bytes()
     return [gzip.compress(content, mtime=0) if suffix == ".nii.gz" else content]
 
 
@@ -133,6 +186,26 @@ def _decode(file: Path, suffix: str) -> NDArray[Any]:
         return np.moveaxis(np.asarray(nibabel.load(file).dataobj), -1, 0)
     except nibabel.filebasedimages.ImageFileError as error:
         raise ValueError(str(error)) from error
+
+
+def _header(content: bytes, suffix: str) -> dict[str, str]:
+    """Return what a file says beside its pixels: type, size, place and units."""
+    if suffix == ".npy":
+        stream = io.BytesIO(content)
+        version = np.lib.format.read_magic(stream)
+        shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+        return {"version": str(version), "shape": str(shape), "fortran_order": str(in_columns), "type": dtype.str}
+    if suffix == ".png":
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.load()
+            return {"mode": picture.mode, "size": str(picture.size), "extras": str(picture.info)}
+    nibabel = _nibabel()
+    try:
+        image = nibabel.Nifti1Image.from_bytes(gzip.decompress(content) if suffix == ".nii.gz" else content)
+    except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
+        raise ValueError(str(error)) from error
+    header = {name: str(image.header[name].tolist()) for name in image.header}
+    return header | {"extensions": str([one.get_content() for one in image.header.extensions])}
 
 
 def _png(page: NDArray[np.uint8]) -> bytes:

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 def hdf5_output(path: Path) -> Iterator[h5py.File]:
     """Open a new HDF5 file for writing; a failed write is an OSError when the block ends, never a crash."""
     with PatientFile(path) as stream:
-        with h5py.File(stream, "w") as file:
-            yield file
-        stream.raise_failure()
+        try:
+            with h5py.File(stream, "w") as file:
+                yield file
+        finally:
+            # reading back what could not be written fails, too, but says less
+            stream.raise_failure()
 
 
 class PatientFile(io.FileIO):

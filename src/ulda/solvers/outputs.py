@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ulda.data.image_output import SUFFIXES, difference, image_files, image_suffix
+from ulda.data.image_output import SUFFIXES, altered, image_files, image_suffix
 from ulda.errors import UldaError
+from ulda.solvers.manifest import CheckedManifest
 from ulda.solvers.record_reader import load_runs
 from ulda.solvers.verification import Verdict
 
 RUN_SUFFIXES = (".h5", ".hdf5")
+
+IMAGES_RUN = ".run.h5"
+"""What the name of a run file beside images has more than theirs."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,15 @@ class CheckedOutput:
         What the certificates say of each slice; only where they are verified.
     n_pixels
         The number of pixels of a slice.
+    digest, signature
+        The SHA-256 of the manifest of the output, and its signature as it is in the file, unchecked.
     """
 
     verdict: Verdict
     samples: list[dict[str, Any]]
     n_pixels: int
+    digest: str
+    signature: str
 
 
 def run_file(out: str | Path) -> Path:
@@ -45,7 +54,7 @@ def run_file(out: str | Path) -> Path:
     """
     out = Path(out)
     if image_suffix(out):
-        return out.with_name(f"{out.name}.run.h5")
+        return out.with_name(f"{out.name}{IMAGES_RUN}")
     if out.suffix.lower() in RUN_SUFFIXES:
         return out
     raise UldaError(f"{out.name} ends with none of the known suffixes {', '.join((*RUN_SUFFIXES, *SUFFIXES))}")
@@ -62,23 +71,19 @@ def check_free(out: str | Path, n_slices: int) -> None:
 
 
 def verify_output(out: str | Path) -> CheckedOutput:
-    """Replay all runs of an output and, for images, check that their pixels are those of the runs.
+    """Replay all runs of an output, and compare the whole of it, images beside the run file too, with its manifest.
 
     Parameters
     ----------
     out
         A run file, or the path of images as it was given to `ulda reconstruct`.
     """
-    out = Path(out)
-    path = run_file(out) if image_suffix(out) else out
-    if path != out and not path.exists():
-        raise UldaError(
-            f"there is no run file {path.name} beside {out.name}; it holds the certificate, and "
-            "of several pictures it is named after the path given to --out"
-        )
+    path = certified_file(out)
     verdict, samples, images, n_slices, n_pixels = Verdict(True), [], [], 0, 0
+    manifest = CheckedManifest(())
     for run in load_runs(path):
-        found = run.verify()
+        manifest = run.manifest or manifest
+        found = replace(run, manifest=None).verify()
         if found.ok:
             samples += run.certificate["samples"]
         else:
@@ -86,11 +91,43 @@ def verify_output(out: str | Path) -> CheckedOutput:
         n_slices, n_pixels = n_slices + len(run.x), run.x.shape[-2:].numel()
         if run.image is not None:
             images.append(run.image)
-    if path != out:
-        problem = difference(out, torch.cat(images).numpy()) if images else f"{path.name} holds no images"
-        if problem:
-            verdict = replace(verdict, ok=False, problems=(*verdict.problems, problem))
-    return CheckedOutput(verdict, samples, n_pixels)
+    problem = _image_problem(Path(out), path, images, manifest.images)
+    verdict = verdict.joined((*([problem] if problem else []), *manifest.problems))
+    return CheckedOutput(verdict, samples, n_pixels, manifest.digest, manifest.signature)
+
+
+def check_parts(out: str | Path) -> CheckedManifest:
+    """Compare an output with its manifest as `verify_output` does, without a replay."""
+    path, images, manifest = certified_file(out), [], CheckedManifest(())
+    for run in load_runs(path):
+        manifest = run.manifest or manifest
+        if run.image is not None:
+            images.append(run.image)
+    problem = _image_problem(Path(out), path, images, manifest.images)
+    return replace(manifest, problems=(*([problem] if problem else []), *manifest.problems))
+
+
+def certified_file(out: str | Path) -> Path:
+    """Return the run file of an output that exists: the output itself, or the one beside images."""
+    out = Path(out)
+    path = run_file(out) if image_suffix(out) else out
+    if path != out and not path.exists():
+        raise UldaError(
+            f"there is no run file {path.name} beside {out.name}; it holds the certificate, and "
+            "of several pictures it is named after the path given to --out"
+        )
+    return path
+
+
+def _image_problem(out: Path, path: Path, images: list[Tensor], record: Any) -> str:
+    """Say where the images beside a run file are not those it was written with; empty where all is well."""
+    if record is None:
+        return "" if path == out else f"{path.name} does not cover {out.name}: it was written without images beside it"
+    if path == out:
+        out = path.with_name(path.name.removesuffix(IMAGES_RUN))
+        if not image_suffix(out):
+            return f"{path.name} covers images beside it, whose names cannot be told: it must be named OUT{IMAGES_RUN}"
+    return altered(out, torch.cat(images).numpy(), record) if images else f"{path.name} holds no images"
 
 
 def _joined(verdict: Verdict, found: Verdict, first: int, n_samples: int) -> Verdict:

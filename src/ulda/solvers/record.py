@@ -1,7 +1,8 @@
 """Runs in one file: measurements, operators, weights, results, traces and certificates, for anyone to verify.
 
 The weights stand at the top of the file, and so do the images in the units of the measurements (``image``, one per
-slice) with their scales. Every run is a group ``runs/0``, ``runs/1``, ... of slices that were solved together.
+slice) with their scales. Every run is a group ``runs/0``, ``runs/1``, ... of slices that were solved together. The
+manifest (`ulda.solvers.manifest`) binds all of it.
 `ulda.solvers.record_reader` reads it.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ulda.io.hdf5 import hdf5_output
 from ulda.models import Regularizer
 from ulda.physics import MultiCoilMRI, Physics
 from ulda.solvers.certificate import certify
+from ulda.solvers.manifest import CheckedManifest, write_manifest
 from ulda.solvers.proposals import Proposal
 from ulda.solvers.trace import Trace
 from ulda.solvers.verification import Verdict, verify
@@ -50,6 +52,10 @@ class Run:
     scale, image
         By what the measurements had been divided, ``(n,)``, and the result in their units, ``(n, H, W)``; None where
         the file has none.
+    trace_problem
+        Where the trace in the file is not that of the certificate; empty if it is.
+    manifest
+        The manifest of its file, compared with all that the file holds.
     """
 
     y: Tensor
@@ -60,15 +66,17 @@ class Run:
     certificate: dict[str, Any]
     scale: Tensor | None = None
     image: Tensor | None = None
+    trace_problem: str = ""
+    manifest: CheckedManifest | None = None
 
     def verify(self, proposal: Proposal | None = None) -> Verdict:
-        """Check the certificate, replay the run, and compare its image with its result.
+        """Check the certificate, replay the run, compare its image with its result, and the file with its manifest.
 
         The file holds the proposals of this package; any other must be given, see `ulda.solvers.verify`.
         """
         verdict = verify(self.certificate, self.y, self.physics, self.regularizer, self.x, self.x0, proposal)
-        problem = self._check_image()
-        return replace(verdict, ok=False, problems=(*verdict.problems, problem)) if problem else verdict
+        problems = tuple(filter(None, (self._check_image(), self.trace_problem)))
+        return verdict.joined(problems + (self.manifest.problems if self.manifest else ()))
 
     def _check_image(self) -> str:
         if self.image is None or self.scale is None:
@@ -93,6 +101,8 @@ class RunWriter:
 
     def __init__(self, file: h5py.File, regularizer: Regularizer, facts: dict[str, Any]) -> None:
         self.n_runs = 0
+        self.images: dict[str, Any] | None = None
+        """What `ulda.data.image_output.save_images` returned of the images beside the file, if there are any."""
         self._file = file
         self._regularizer = regularizer = regularizer.materialize()
         file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
@@ -171,6 +181,7 @@ def run_output(
         yield writer
         if writer.n_runs == 0:
             raise UldaError("there are no runs to write")
+        write_manifest(file, writer.images)
 
 
 def save_run(

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.fingerprints import digest
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
+from ulda.solvers.manifest import check_manifest, trace_problem
 from ulda.solvers.record import FORMAT, VERSION, Run
 
 UNIT = 1e-5
@@ -38,7 +40,11 @@ def load_runs(path: str | Path) -> Iterator[Run]:
         with h5py.File(path) as file:
             if file.attrs.get("format") != FORMAT or file.attrs.get("version") != VERSION:
                 raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
-            yield from _read_runs(file, _groups(file), path.stat().st_size)
+            n_bytes = path.stat().st_size
+            groups = _groups(file)
+            manifest = check_manifest(file, n_bytes)
+            for run in _read_runs(file, groups, n_bytes):
+                yield replace(run, manifest=manifest)
     except FileNotFoundError as error:
         raise UldaError(f"there is no file {path}") from error
     except UldaError as error:
@@ -79,14 +85,18 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
     fields = json.loads(group.attrs["mask"])
     if fields["n_lines"] != y.shape[axis]:
         raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
-    x = _tensor(group, "x", n_bytes)
+    mask = Mask.from_dict(fields)
+    if digest(fields) != digest(mask.as_dict()):
+        raise UldaError("what its mask says of itself does not follow from its lines")
+    x, certificate = _tensor(group, "x", n_bytes), json.loads(group.attrs["certificate"])
     return Run(
         y=y,
-        physics=_physics(group, Mask.from_dict(fields), axis, x, n_bytes),
+        physics=_physics(group, mask, axis, x, n_bytes),
         regularizer=regularizer,
         x=x,
         x0=_tensor(group, "x0", n_bytes) if "x0" in group else None,
-        certificate=json.loads(group.attrs["certificate"]),
+        certificate=certificate,
+        trace_problem=trace_problem(group.get("trace"), certificate),
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.errors import MissingExtraError, UldaError
@@ -123,6 +125,30 @@ class Step:
         return decrease <= -options.eta2 / 2 * square and self.grad_norm_before <= self.step_length / options.eta1
 
 
+def trace_arrays(samples: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, NDArray[Any]]:
+    """Return the iterations of samples as one array per quantity, ``(iterations, samples)``.
+
+    Parameters
+    ----------
+    samples
+        For each sample its iterations as `Step.as_dict` gives them.
+
+    Returns
+    -------
+    dict
+        Numbers are NaN where a sample had stopped, and where they are not finite; its ``branch`` is then -1.
+    """
+    shape = (max(map(len, samples)), len(samples))
+    table = {name: np.full(shape, np.nan) for name in Step.__dataclass_fields__}
+    table["branch"] = np.full(shape, -1, np.int8)
+    for sample, steps in enumerate(samples):
+        for t, step in enumerate(steps):
+            for name, array in table.items():
+                value = BRANCHES.index(step[name]) if name == "branch" else step[name]
+                array[t, sample] = np.nan if value is None else value
+    return table
+
+
 @dataclass
 class Trace:
     """All iterations of all samples of a run.
@@ -178,18 +204,9 @@ class Trace:
         Path(path).write_text(json.dumps(self.as_dict(), allow_nan=False) + "\n", encoding="utf-8")
 
     def save_hdf5(self, group: h5py.Group) -> None:
-        """Write the trace into an HDF5 group: one dataset per quantity, ``(iterations, samples)``, NaN once stopped."""
-        names = [name for name in Step.__dataclass_fields__ if name != "branch"]
-        table = {name: torch.full((len(self), self.n_samples), torch.nan, dtype=torch.float64) for name in names}
-        branches = torch.full((len(self), self.n_samples), -1, dtype=torch.int8)
-        for sample in range(self.n_samples):
-            for t, step in enumerate(self.steps(sample)):
-                branches[t, sample] = BRANCHES.index(step.branch)
-                for name in names:
-                    table[name][t, sample] = getattr(step, name)
-        for name, values in table.items():
-            group.create_dataset(name, data=values.numpy())
-        group.create_dataset("branch", data=branches.numpy())
+        """Write the trace into an HDF5 group: the arrays of `trace_arrays`, the options and the proposal."""
+        for name, values in trace_arrays(self.as_dict()["samples"]).items():
+            group.create_dataset(name, data=values)
         group.attrs["branches"] = list(BRANCHES)
         group.attrs["options"] = json.dumps(self.options.as_dict())
         group.attrs["proposal"] = json.dumps(self.proposal.as_dict())

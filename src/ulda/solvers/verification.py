@@ -7,6 +7,7 @@ record.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +47,15 @@ SMALL = 1e-2
 rounding has not shrunk with them."""
 
 
+NOT_PROVEN = (
+    "that the measurement, and the scale that was divided out of it, are what the scanner delivered",
+    "what is only stated: input, base, domain, command, the origin of the mask, the place of the slices, software",
+    "what it cannot see: changes below its rounding, options without influence, parts left out with all digests anew",
+    "who made it: a signature does (ulda sign, ulda verify --key)",
+)
+"""What no replay can prove."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a verification.
@@ -64,6 +74,11 @@ class Verdict:
     problems: tuple[str, ...] = ()
     sample: int | None = None
     iteration: int | None = None
+
+    def joined(self, problems: Iterable[str]) -> Verdict:
+        """Return the verdict with more disagreements, if there are any."""
+        more = tuple(problems)
+        return replace(self, ok=False, problems=self.problems + more) if more else self
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict for JSON."""
