@@ -207,7 +207,6 @@ def test_wrong_arguments_are_one_sentence(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("data", "import", "x.npy", "--out", "a.h5", "--phase-seed", "-1"),
         ("data", "split", "x.h5", "--seed", "-1"),
         ("demo", "--seed", "-1"),
     ],

@@ -88,20 +88,6 @@ def test_files_of_one_name_in_two_folders_are_two_volumes(tmp_path: Path) -> Non
     assert [float(record.array.max()) for record in domain.records()] == pytest.approx([1, 1])
 
 
-def test_magnitudes_get_a_smooth_seeded_phase(tmp_path: Path) -> None:
-    source = save(tmp_path / "a.npz", images=images(2, 32, 32))
-    for name in ("one.h5", "two.h5"):
-        import_domain([source], tmp_path / name, ImportOptions(phase_seed=3))
-    import_domain([source], tmp_path / "plain.h5")
-    one, two, plain = (Domain.open(tmp_path / name) for name in ("one.h5", "two.h5", "plain.h5"))
-    assert one.fingerprint() == two.fingerprint()
-    assert "seed 3" in one.header.phase
-    assert torch.allclose(one.image(0).abs(), plain.image(0).abs(), atol=1e-6)
-    phase = torch.angle(one.image(0) * one.image(0).roll(1, 0).conj())[1:]
-    assert 0 < float(phase.abs().max()) < 0.8
-    assert not torch.allclose(one.image(0).angle(), one.image(1).angle())
-
-
 def test_oversampled_fastmri_kspace_matches_its_target(tmp_path: Path) -> None:
     wide = complex_normal(2, 3, 24, 16)
     target = root_sum_of_squares(center_crop_or_pad(wide, (12, 12)))
@@ -199,14 +185,12 @@ def test_domain_files_merge_and_resize(tmp_path: Path) -> None:
 
 def test_a_domain_file_keeps_what_is_known_when_imported_again(tmp_path: Path) -> None:
     x = images(2)
-    options = ImportOptions(phase_seed=5, licence="CC0", note="a test")
+    options = ImportOptions(licence="CC0", note="a test")
     import_domain([save(tmp_path / "a.npz", images=x)], tmp_path / "a.h5", options)
-    import_domain([save(tmp_path / "b.npz", images=x)], tmp_path / "b.h5", ImportOptions(phase_seed=6, licence="MIT"))
+    import_domain([save(tmp_path / "b.npz", images=x)], tmp_path / "b.h5", ImportOptions(licence="MIT"))
     import_domain([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "both.h5")
     domain = Domain.open(tmp_path / "both.h5")
     assert (domain.header.licence, domain.header.note) == ("CC0; MIT", "a test")
-    assert "seed 5" in domain.header.phase
-    assert "seed 6" in domain.header.phase
     for i, record in enumerate(domain.records()):
         assert np.allclose(np.abs(record.array) * record.scale, x[i % 2], atol=1e-5)
 

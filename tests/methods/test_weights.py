@@ -47,8 +47,9 @@ def test_more_noise_needs_a_larger_weight() -> None:
     physics = CartesianMRI(cartesian_mask(48, 0.4))
     image = torch.zeros(1, 48, 48, dtype=torch.complex64)
     image[:, 12:30, 10:40] = 1
+    noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(0), dtype=image.dtype)
     weights = [
-        chosen_weight(TotalVariation, [(physics.measure(image, noise_std=std), physics, image)], WEIGHTS[3:]).weight
+        chosen_weight(TotalVariation, [(physics.A(image + 2**0.5 * std * noise), physics, image)], WEIGHTS[3:]).weight
         for std in (0.0, 0.05, 0.15)
     ]
     assert weights[0] < weights[1] < weights[2]

@@ -55,9 +55,6 @@ AcquisitionOption = Annotated[
         help="How k-space is simulated from magnitude images: scanner has phase, noise and coils, ideal has nothing.",
     ),
 ]
-PhaseSeedOption = Annotated[
-    int | None, typer.Option(min=0, help="Give magnitude images a smooth random phase with this seed.")
-]
 KindOption = Annotated[KindName, typer.Option("--kind", help="What arrays without metadata hold.")]
 
 
@@ -70,7 +67,6 @@ def import_(
     normalise: Annotated[
         NormalisationName, typer.Option(help="Whose peak every slice is divided by.")
     ] = NormalisationName.slice,
-    phase_seed: PhaseSeedOption = None,
     name: Annotated[str, typer.Option(help="The domain's name; by default that of the output file.")] = "",
     subject: Annotated[str | None, typer.Option(help="Label all slices with this subject.")] = None,
     contrast: Annotated[str | None, typer.Option(help="Label all slices with this contrast.")] = None,
@@ -88,7 +84,6 @@ def import_(
         size=parse_size(size),
         kind=kind.value,
         normalisation=normalise.value,
-        phase_seed=phase_seed,
         subject=subject,
         contrast=contrast,
         split=split,

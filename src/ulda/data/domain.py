@@ -49,8 +49,6 @@ class Header:
         What set each slice's scale: its own peak, its volume's, or nothing.
     licence
         The licence of the data, free text.
-    phase
-        How the phase of a complex image came about: empty for measured phase, else its simulation.
     phase_axis
         The phase-encode axis of k-space, -2 or -1.
     note
@@ -62,7 +60,6 @@ class Header:
     kspace_origin: KspaceOrigin = "simulated"
     normalisation: Normalisation = "none"
     licence: str = ""
-    phase: str = ""
     phase_axis: int = -2
     note: str = ""
 

@@ -85,10 +85,10 @@ class DomainWriter:
                 self._file[name][n_slices] = value
         self._stream.raise_failure()
 
-    def annotate(self, *, licence: str, phase: str, note: str) -> None:
+    def annotate(self, *, licence: str, note: str) -> None:
         """Replace the texts of the header that are only known when all slices are written."""
-        self.header = replace(self.header, licence=licence, phase=phase, note=note)
-        self._file.attrs.update({"licence": licence, "phase": phase, "note": note})
+        self.header = replace(self.header, licence=licence, note=note)
+        self._file.attrs.update({"licence": licence, "note": note})
 
     def rescale(self, factor_of_volume: dict[str, float]) -> None:
         """Divide every slice by its volume's factor, one slice at a time."""

@@ -21,7 +21,6 @@ from ulda.data.folders import folder_below, split_of_folder, subject_of_picture
 from ulda.data.readers import expand
 from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
 from ulda.data.readers.pictures import PicturesReader
-from ulda.data.simulation import smooth_phase
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
 from ulda.physics import center_crop_or_pad, fft2c, fourier_resize, ifft2c, root_sum_of_squares
@@ -44,8 +43,6 @@ class ImportOptions:
         What arrays without metadata hold.
     normalisation
         Divide by the peak of each slice, of each volume, or not at all.
-    phase_seed
-        Give magnitude images a smooth random phase, slice ``i`` with seed ``phase_seed + i``.
     subject, contrast, split
         Labels that replace those of the files.
     licence, note
@@ -65,7 +62,6 @@ class ImportOptions:
     size: tuple[int, int] | None = None
     kind: KindChoice = "auto"
     normalisation: Normalisation = "slice"
-    phase_seed: int | None = None
     subject: str | None = None
     contrast: str | None = None
     split: str | None = None
@@ -178,14 +174,14 @@ def _write(
 ) -> ImportSummary:
     peaks: dict[str, float] = defaultdict(float)
     splits: dict[str, int] = defaultdict(int)
-    texts: dict[str, dict[str, None]] = {"licence": {}, "phase": {}, "note": {}}
+    texts: dict[str, dict[str, None]] = {"licence": {}, "note": {}}
     subjects: set[str] = set()
     n_empty = 0
     writer: DomainWriter | None = None
     shape: tuple[int, ...] = ()
     with ExitStack() as stack:
         for done, item in enumerate(slices, start=1):
-            prepared = prepare(item, options, index=done - 1)
+            prepared = prepare(item, options)
             peak = _peak(prepared)
             if peak == 0:
                 n_empty += 1
@@ -236,8 +232,8 @@ def _check_mixture(item: Slice, header: Header) -> None:
         )
 
 
-def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
-    """Check, label and resize one slice; combine its coils or give it a phase if asked to."""
+def prepare(item: Slice, options: ImportOptions) -> Slice:
+    """Check, label and resize one slice; combine its coils if asked to."""
     if item.array.ndim not in (2, 3) or (item.array.ndim == 3 and item.kind != "kspace"):
         raise UldaError(
             f"a slice of {item.source} has shape {item.array.shape}; expected (H, W), or (coils, H, W) for k-space"
@@ -267,18 +263,7 @@ def prepare(item: Slice, options: ImportOptions, index: int = 0) -> Slice:
     image = _tensor(item.array)
     if options.size is not None and options.size != tuple(image.shape):
         image = fourier_resize(image, options.size)
-    if item.kind == "complex":
-        return replace(item, array=image.numpy())
-    magnitude = image.abs().numpy()
-    if options.phase_seed is None:
-        return replace(item, array=magnitude)
-    phase = smooth_phase((magnitude.shape[0], magnitude.shape[1]), options.phase_seed + index)
-    return replace(
-        item,
-        array=(magnitude * np.exp(1j * phase)).astype(np.complex64),
-        kind="complex",
-        phase=f"smooth random, seed {options.phase_seed} plus slice number",
-    )
+    return replace(item, array=(image if item.kind == "complex" else image.abs()).numpy())
 
 
 def _check_size(item: Slice, options: ImportOptions) -> None:
@@ -364,7 +349,6 @@ def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
         kspace_origin="measured" if item.kind == "kspace" else "simulated",
         normalisation=options.normalisation,
         licence=item.licence,
-        phase=item.phase,
         phase_axis=item.phase_axis,
         note=item.note,
     )

@@ -111,8 +111,7 @@ def measurements(
     slices = _slices(Path(path), undersampling, kind)
     for (mask, axis, _), alike in groupby(slices, key=lambda item: (item[1], item[2], item[0].shape)):
         while batch := [kspace for kspace, *_ in islice(alike, batch_size)]:
-            lines = mask.lines[:, None] if axis == -2 else mask.lines
-            y = torch.stack(batch) * lines
+            y = torch.stack(batch) * mask.along(axis)
             yield MeasuredSlices(y, CartesianMRI(mask, axis) if y.ndim == 3 else coil_physics(y, mask, axis))
 
 

@@ -148,6 +148,5 @@ def _measure(domain: Domain, mask: Mask, acquisition: Acquisition, seed: int) ->
             images / peaks, torch.Generator().manual_seed(seed), mask, axis, keep_noise=True
         )
         return images.abs(), y, physics
-    lines = mask.lines[:, None] if axis == -2 else mask.lines
-    y = torch.stack([domain.kspace(i) for i in range(len(domain))]) / peaks[:, None] * lines
+    y = torch.stack([domain.kspace(i) for i in range(len(domain))]) / peaks[:, None] * mask.along(axis)
     return images.abs() / peaks, y, coil_physics(y, mask, axis)

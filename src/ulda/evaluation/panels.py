@@ -51,8 +51,7 @@ def save_panel(comparison: Comparison, index: int, path: str | Path, *, tile: in
         canvas.paste(_grey(array).resize((width, height), Image.Resampling.NEAREST), (left, top + _CAPTION))
 
     place(0, 0, reference, "reference")
-    lines = np.array(comparison.mask.sampled, np.float32)
-    pattern = lines[:, None] if comparison.phase_axis == -2 else lines
+    pattern = comparison.mask.along(comparison.phase_axis).float().numpy()
     place(0, 1, np.broadcast_to(pattern, reference.shape), f"sampled lines\n{100 * comparison.mask.ratio:.1f} %")
     for column, (name, image) in enumerate(images.items(), start=1):
         scores = comparison.scores[name]

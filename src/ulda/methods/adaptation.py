@@ -154,17 +154,10 @@ def adapt(
         # both need references
         settings = settings.changed(augment=False, warp=0.0)
     _set_rank(model, rank, chosen)
-    load = load_undersampled if self_supervised else load_target
-    target = load(
-        domain,
-        model.sources,
-        slices=slices,
-        mask=mask,
-        ratio=ratio,
-        seed=seed,
-        name=name,
-        acquisition=acquisition,
-    )
+    selection = Selection(slices, mask, ratio, seed, acquisition)
+    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
+        read = _undersampled_target if self_supervised else _target
+        target = read(data, _new_name(name, data, model.sources), selection)
     training = model.adapt(target.task, settings, folder=None if folder is None else Path(folder), report=report)
     how = {"preset": chosen, "settings": settings.model_dump(mode="json")}
     facts = _facts_of_base(header) | target.facts() | how | target.outcome_facts(training)
@@ -238,62 +231,63 @@ class Target:
         }
 
 
-def load_target(
-    domain: Domain | str | Path,
-    sources: Sequence[str],
-    *,
-    slices: int | None = None,
-    mask: Mask | None = None,
-    ratio: float = 0.2,
-    seed: int = 0,
-    name: str | None = None,
-    acquisition: str = "scanner",
-) -> Target:
-    """Read the slices of a new domain; the parameters are those of `adapt`, and the names of the sources are taken."""
-    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
-        name = _new_name(name, data, sources)
-        split = split_for_training(data, seed)
-        if split.train.undersampled or split.validation.undersampled:
-            raise UldaError(
-                f"the domain {data.name} arrived undersampled, so there is no reference to learn from; learn from its "
-                "sampled lines alone with --self-supervised (in Python: self_supervised=True)"
-            )
-        split = replace(split, train=_chosen(split.train, slices, seed))
-        simulated = with_given_masks(acquisition_of(data, acquisition_named(acquisition)))
-        task = _task(name, split, _mask_for(split.train, mask, ratio, seed), simulated)
-        return Target(task, split, _data_facts(data, split) | {"acquisition": simulated.name})
+@dataclass(frozen=True)
+class Selection:
+    """What an adaptation learns from; the attributes are the parameters of `adapt`."""
+
+    slices: int | None
+    mask: Mask | None
+    ratio: float
+    seed: int
+    acquisition: str
+
+    def chosen(self, train: Domain) -> Domain:
+        """Return the slices to learn from."""
+        return train if self.slices is None else train.take(choose_slices(train.subjects, self.slices, self.seed))
+
+    def mask_for(self, train: Domain) -> Mask:
+        """Return the lines to keep of fully sampled slices."""
+        n_lines = train.shape[train.header.phase_axis]
+        if self.mask is None:
+            return cartesian_mask(n_lines, self.ratio, seed=self.seed)
+        if self.mask.n_lines != n_lines:
+            raise UldaError(f"the mask has {self.mask.n_lines} lines, but the slices of {train.name} have {n_lines}")
+        return self.mask
+
+    def simulated(self, data: Domain) -> Acquisition:
+        """Return how k-space is simulated from the slices."""
+        return with_given_masks(acquisition_of(data, acquisition_named(self.acquisition)))
 
 
-def load_undersampled(
-    domain: Domain | str | Path,
-    sources: Sequence[str],
-    *,
-    slices: int | None = None,
-    mask: Mask | None = None,
-    ratio: float = 0.2,
-    seed: int = 0,
-    name: str | None = None,
-    acquisition: str = "scanner",
-) -> Target:
-    """Read the slices of a new domain to learn from without references; the parameters are those of `load_target`.
+def _target(data: Domain, name: str, selection: Selection) -> Target:
+    """Read the slices of a new domain, and the lines that are measured of them."""
+    split = split_for_training(data, selection.seed)
+    if split.train.undersampled or split.validation.undersampled:
+        raise UldaError(
+            f"the domain {data.name} arrived undersampled, so there is no reference to learn from; learn from its "
+            "sampled lines alone with --self-supervised (in Python: self_supervised=True)"
+        )
+    split = replace(split, train=selection.chosen(split.train))
+    simulated = selection.simulated(data)
+    task = _task(name, split, selection.mask_for(split.train), simulated)
+    return Target(task, split, _data_facts(data, split) | {"acquisition": simulated.name})
+
+
+def _undersampled_target(data: Domain, name: str, selection: Selection) -> Target:
+    """Read the slices of a new domain to learn from without references.
 
     Slices that arrived undersampled keep their lines. Those labelled val or test are not used.
     """
-    with nullcontext(domain) if isinstance(domain, Domain) else opened(domain) as data:
-        name = _new_name(name, data, sources)
-        train = data.select(split="train" if any(data.label("split")) else "")
-        if len(train) == 0:
-            raise UldaError(
-                f"the domain {data.name} has no slices in the split train, so there is nothing to learn from"
-            )
-        if mask is not None and train.undersampled:
-            raise UldaError(f"the domain {data.name} is undersampled already; leave out the mask")
-        train = _chosen(train, slices, seed)
-        simulated = with_given_masks(acquisition_of(data, acquisition_named(acquisition)))
-        task = undersampled_task(name, train, _mask_for(train, mask, ratio, seed), simulated, seed)
-        split = TrainingSplit(train, train, "lines of the same slices, held out from the training")
-        facts = {"acquisition": simulated.name, "self_supervised": task.facts()}
-        return Target(task, split, _data_facts(data, split) | facts)
+    train = data.select(split="train" if any(data.label("split")) else "")
+    if len(train) == 0:
+        raise UldaError(f"the domain {data.name} has no slices in the split train, so there is nothing to learn from")
+    if selection.mask is not None and train.undersampled:
+        raise UldaError(f"the domain {data.name} is undersampled already; leave out the mask")
+    train, simulated = selection.chosen(train), selection.simulated(data)
+    task = undersampled_task(name, train, selection.mask_for(train), simulated, selection.seed)
+    split = TrainingSplit(train, train, "lines of the same slices, held out from the training")
+    facts = {"acquisition": simulated.name, "self_supervised": task.facts()}
+    return Target(task, split, _data_facts(data, split) | facts)
 
 
 def _new_name(name: str | None, data: Domain, sources: Sequence[str]) -> str:
@@ -303,19 +297,6 @@ def _new_name(name: str | None, data: Domain, sources: Sequence[str]) -> str:
     if name in sources:
         raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
     return name
-
-
-def _chosen(train: Domain, slices: int | None, seed: int) -> Domain:
-    return train if slices is None else train.take(choose_slices(train.subjects, slices, seed))
-
-
-def _mask_for(train: Domain, mask: Mask | None, ratio: float, seed: int) -> Mask:
-    n_lines = train.shape[train.header.phase_axis]
-    if mask is None:
-        return cartesian_mask(n_lines, ratio, seed=seed)
-    if mask.n_lines != n_lines:
-        raise UldaError(f"the mask has {mask.n_lines} lines, but the slices of {train.name} have {n_lines}")
-    return mask
 
 
 def _task(name: str, split: TrainingSplit, mask: Mask, acquisition: Acquisition) -> Task:

@@ -117,7 +117,7 @@ class Acquisition:
         low, high = self.snr_db
         snr = low + (high - low) * torch.rand(len(images), generator=generator)
         full = _noise(y, noise_std(images, snr), generator)
-        y = y + full * (mask.lines[:, None] if axis == -2 else mask.lines)
+        y = y + full * mask.along(axis)
         if keep_noise:
             noise = ifft2c(full)
             return y, physics, images + (noise if maps is None else coil_combine(noise, maps.to(images)))

@@ -80,6 +80,17 @@ class Mask:
         """The sampled lines as a bool tensor ``(n_lines,)``."""
         return torch.tensor(self.sampled, dtype=torch.bool)
 
+    def along(self, axis: int) -> Tensor:
+        """Return the lines in a shape to multiply k-space ``(..., H, W)`` with, its phase-encode axis being -2 or -1.
+
+        Examples
+        --------
+        >>> mask = Mask((False, True, False))
+        >>> mask.along(-2).shape, mask.along(-1).shape
+        (torch.Size([3, 1]), torch.Size([3]))
+        """
+        return self.lines[:, None] if axis == -2 else self.lines
+
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that name the sampled lines, whatever drew them."""

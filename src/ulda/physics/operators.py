@@ -47,7 +47,7 @@ class Physics(ABC):
             raise UldaError(f"the phase-encode axis must be -2 or -1, but it is {axis}")
         self.mask = mask
         self.axis = axis
-        self._sampled = _along(mask, axis)
+        self._sampled = mask.along(axis)
 
     @abstractmethod
     def _measured(self, x: Tensor) -> Tensor:
@@ -119,27 +119,6 @@ class Physics(ABC):
         """Return the gradient of `fidelity`, ``A^H (A x - y)``, with the shape of `x`."""
         return self.A_adjoint(self._residual(x, y))
 
-    def measure(self, x: Tensor, noise_std: float = 0.0, seed: int = 0) -> Tensor:
-        """Measure `x` and add complex Gaussian noise to the sampled lines.
-
-        Parameters
-        ----------
-        x
-            Image ``(..., H, W)``.
-        noise_std
-            Standard deviation of the real and of the imaginary part of the noise.
-        seed
-            Seed of the noise.
-        """
-        if not noise_std >= 0:
-            raise UldaError(f"the noise level must not be negative, but it is {noise_std:g}")
-        y = self.A(x)
-        if noise_std == 0:
-            return y
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn((*y.shape, 2), generator=generator, dtype=y.real.dtype)
-        return y + self._masked(torch.view_as_complex(noise).to(y.device) * noise_std)
-
     def restricted(self, y: Tensor, mask: Mask) -> tuple[Tensor, Self]:
         """Return the lines of a measurement that another mask keeps, and their operator.
 
@@ -152,7 +131,7 @@ class Physics(ABC):
         (tensor([0., 1., 0.]), 1)
         """
         other = copy.copy(self)
-        other.mask, other._sampled = mask, _along(mask, self.axis)
+        other.mask, other._sampled = mask, mask.along(self.axis)
         return other._masked(self._check(y, "measurement")), other
 
     def take(self, index: Tensor) -> Self:
@@ -292,11 +271,6 @@ class MultiCoilMRI(Physics):
         """Move the operator and its maps to a device, in place."""
         self.maps = self.maps.to(device)
         return super().to(device)
-
-
-def _along(mask: Mask, axis: int) -> Tensor:
-    """Return the lines of a mask, to multiply k-space with."""
-    return mask.lines[:, None] if axis == -2 else mask.lines
 
 
 def coil_combine(coil_images: Tensor, maps: Tensor) -> Tensor:

@@ -241,7 +241,7 @@ def _slice(domain: Domain, number: int, mask: Mask, acquisition: Acquisition, se
     axis, where = domain.header.phase_axis, f"slice {number} of the domain {domain.name}"
     if domain.header.kind == "kspace":
         mask = domain.mask(number) or mask
-        y = domain.kspace(number)[None] * (mask.lines[:, None] if axis == -2 else mask.lines)
+        y = domain.kspace(number)[None] * mask.along(axis)
         physics: Physics = CartesianMRI(mask, axis) if y.ndim == 3 else coil_physics(y, mask, axis)
     else:
         generator = torch.Generator().manual_seed(seed + number)

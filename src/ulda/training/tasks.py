@@ -46,8 +46,7 @@ class Coils:
 
     def sampled(self, mask: Mask, axis: int) -> tuple[Tensor, Physics]:
         """Return the sampled lines, and their operator."""
-        lines = mask.lines.to(self.kspace.device)
-        return self.kspace * (lines[:, None] if axis == -2 else lines), MultiCoilMRI(mask, self.maps, axis)
+        return self.kspace * mask.along(axis).to(self.kspace.device), MultiCoilMRI(mask, self.maps, axis)
 
 
 @dataclass(frozen=True)

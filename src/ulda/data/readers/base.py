@@ -54,7 +54,7 @@ class Slice:
         The phase-encode axis of `array`, -2 or -1.
     scale
         Multiply `array` by this to restore the original values.
-    licence, phase, note
+    licence, note
         What a domain file says about its slices, see `ulda.data.Header`.
     """
 
@@ -70,7 +70,6 @@ class Slice:
     phase_axis: int = -2
     scale: float = 1.0
     licence: str = ""
-    phase: str = ""
     note: str = ""
 
 

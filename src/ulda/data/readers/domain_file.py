@@ -47,7 +47,6 @@ class DomainFileReader(Reader):
                 "k-space": header.kspace_origin,
                 "normalisation": header.normalisation,
                 "licence": header.licence,
-                "phase": header.phase,
                 "note": header.note,
             },
         )
@@ -73,6 +72,5 @@ class DomainFileReader(Reader):
                 phase_axis=header.phase_axis,
                 scale=record.scale,
                 licence=header.licence,
-                phase=header.phase,
                 note=header.note,
             )
