@@ -33,7 +33,6 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from scripts.marked import write_between
-from ulda.data.measurements import coil_physics
 from ulda.data.readers.fastmri import PHASE_AXIS
 from ulda.evaluation.learned import Learned
 from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
@@ -48,6 +47,7 @@ from ulda.physics import (
     Physics,
     cartesian_mask,
     coil_combine,
+    coil_physics,
     equispaced_mask,
     fourier_resize,
     ifft2c,

@@ -1,5 +1,6 @@
-"""Run the command line with ``python -m ulda``."""
+"""``python -m ulda`` is the command ``ulda``; torchrun starts it this way."""
 
 from ulda.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

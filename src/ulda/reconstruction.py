@@ -156,7 +156,7 @@ def reconstruct(
     scaled, physics, peak = model.prepared(_in_precision_of(model, y if is_batch else y[None]), physics)
     solution, trace = model.solve(scaled, physics, chosen, options)
     scale = peak.flatten() * (scaled.flatten(1).abs().amax(1) > 0)
-    image = rescale(physics.phased(solution), scale)
+    image = rescale(physics.shown(solution, scaled), scale)
     return Result(
         image=image if is_batch else image[0],
         trace=trace,

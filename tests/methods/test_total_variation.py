@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from ulda.methods import TotalVariation
-from ulda.methods.total_variation import gradient, gradient_adjoint
 from ulda.physics import CartesianMRI, cartesian_mask
+from ulda.solvers.total_variation import gradient, gradient_adjoint
 
 
 def objective(x: Tensor, y: Tensor, physics: CartesianMRI, weight: float) -> Tensor:

@@ -18,19 +18,13 @@ from ulda.errors import UldaError
 from ulda.physics import (
     CartesianMRI,
     Mask,
-    MultiCoilMRI,
     Physics,
     cartesian_mask,
-    espirit_maps,
+    coil_physics,
     fft2c,
     load_mask,
     mask_from_array,
 )
-
-LARGEST_PATCH = 6
-"""Side of the calibration patches where there are enough centre lines; see `ulda.physics.espirit_maps`."""
-
-SMALLEST_PATCH = 3
 
 
 @dataclass(frozen=True)
@@ -136,17 +130,6 @@ def _mask(item: Slice, n_lines: int, undersampling: Undersampling) -> Mask:
             "for a retrospective test pass --ratio 0.2 or --mask FILE"
         )
     return undersampling.draw(n_lines)
-
-
-def coil_physics(y: Tensor, mask: Mask, axis: int) -> MultiCoilMRI:
-    """Estimate the sensitivities; patches of more than a third of the centre lines lose much of the signal."""
-    patch = min(LARGEST_PATCH, max(SMALLEST_PATCH, mask.n_center // 3 + 1))
-    if mask.n_center < patch:
-        raise UldaError(
-            f"only {mask.n_center} lines around the centre of k-space are sampled, but coil sensitivities need "
-            f"{SMALLEST_PATCH}; sample more of them"
-        )
-    return MultiCoilMRI(mask, espirit_maps(y, mask, axis, kernel_size=patch), axis)
 
 
 def _only(path: Path) -> tuple[Path, Reader]:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ulda.data import Domain
-from ulda.data.measurements import coil_physics
 from ulda.errors import UldaError
 from ulda.methods import Method
 from ulda.metrics import PER_SLICE, Scores, evaluate
-from ulda.physics import Acquisition, Mask, Physics, acquisition_named
+from ulda.physics import Acquisition, Mask, Physics, acquisition_named, coil_physics
 from ulda.physics.acquisition import with_given_masks
 from ulda.training.slices import acquisition_of
 

@@ -59,7 +59,7 @@ class Learned(Method):
         x, trace = self.model.solve(scaled, physics, self.domain, _options(self.model, self.domain, self.iterations))
         if self.keep is not None:
             self.keep(trace)
-        return physics.phased(x) * peak
+        return physics.shown(x, scaled) * peak
 
 
 @torch.no_grad()
@@ -86,13 +86,13 @@ def psnr_per_phase(
     found = [physics.A_adjoint(scaled)]
 
     def keep(status: Status) -> None:
-        image = found[-1].clone()
-        image[status.samples] = status.x_next
-        found.append(image)
+        solution = found[-1].clone()
+        solution[status.samples] = status.x_next
+        found.append(solution)
 
     chosen = model.active_domain(domain)
     model.solve(scaled, physics, chosen, _options(model, chosen, iterations), callback=keep)
-    images = (torch.stack(found) * peak).abs()
+    images = torch.stack([found[0], *(physics.shown(solution, scaled) for solution in found[1:])]).abs() * peak
     return psnr(images, reference.expand_as(images), data_range=reference.amax((-2, -1)))
 
 

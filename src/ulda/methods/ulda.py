@@ -24,13 +24,14 @@ from ulda.methods.trainable import TrainableMethod, method_loss
 from ulda.models import Adapter, Regularizer, UniversalPrior
 from ulda.models.files import ADAPTER_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.models.ulda import MEAN, average_into, mean_adapter
-from ulda.physics import Physics, low_resolution_phase, normalise_measurement
+from ulda.physics import Physics, low_resolution_phase, noise_level, normalise_measurement
 from ulda.solvers import (
     AcceleratedProposal,
     GradientProposal,
     Options,
     Proposal,
     Reconstruction,
+    TotalVariationFirst,
     Trace,
     elda,
 )
@@ -133,10 +134,12 @@ class ULDA(TrainableMethod):
 
     def _new_proposal(self) -> Proposal:
         net = self.network
-        n_steps = 1 if net.shared_steps else net.phases * net.steps_per_phase
-        if net.proposal == "gradient":
-            return GradientProposal(n_steps)
-        return AcceleratedProposal(n_steps, net.steps_per_phase)
+        n_phases = net.phases - net.total_variation_first
+        n_steps = 1 if net.shared_steps else n_phases * net.steps_per_phase
+        proposal: Proposal = GradientProposal(n_steps)
+        if net.proposal == "accelerated":
+            proposal = AcceleratedProposal(n_steps, net.steps_per_phase)
+        return TotalVariationFirst(proposal) if net.total_variation_first else proposal
 
     def active_domain(self, domain: str | None = None) -> str:
         """Return the domain to use: the one named, or the model's own."""
@@ -204,17 +207,22 @@ class ULDA(TrainableMethod):
             raise UldaError(f"the network needs a batch of measurements (n, ...), but got shape {tuple(y.shape)}")
         scaled, physics, peak = self.prepared(y, physics)
         x, trace = self.solve(scaled, physics, self.active_domain(domain))
-        x = physics.phased(x) * peak
+        x = physics.shown(x, scaled) * peak
         return (x, trace) if return_trace else x
 
     def prepared(self, y: Tensor, physics: Physics) -> tuple[Tensor, Physics, Tensor]:
-        """Return what the solver works on: scaled measurements, their operator with phase and noise, and the scale."""
+        """Return what the solver works on: scaled measurements, their operator with phase and noise, and the scale.
+
+        An operator that knows of no noise is of measurements whose noise is to be kept; it is estimated then.
+        """
         scaled, zero_filled, peak = normalise_measurement(y, physics)
         phase = low_resolution_phase(zero_filled, self.network.phase_lines) if self.network.phase_lines else None
-        noise = None
-        if self.network.noise_aware:
-            noise = torch.zeros_like(peak).flatten() if physics.noise is None else physics.noise / peak.flatten()
-        return scaled, physics.with_knowledge(phase, noise), peak
+        if not self.network.noise_aware:
+            return scaled, physics.with_knowledge(phase), peak
+        if physics.noise is not None:
+            return scaled, physics.with_knowledge(phase, physics.noise / peak.flatten()), peak
+        noise = noise_level(scaled, physics.mask, physics.axis)
+        return scaled, physics.with_knowledge(phase, noise, keeps_noise=True), peak
 
     def solve(
         self,

@@ -2,7 +2,7 @@
 
 from ulda.physics.acquisition import ACQUISITIONS, Acquisition, acquisition_named
 from ulda.physics.calibration import low_resolution_phase, noise_level
-from ulda.physics.coils import compress_coils, espirit_maps
+from ulda.physics.coils import coil_physics, compress_coils, espirit_maps
 from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
 from ulda.physics.normalisation import normalise_measurement
@@ -19,6 +19,7 @@ __all__ = [
     "cartesian_mask",
     "center_crop_or_pad",
     "coil_combine",
+    "coil_physics",
     "compress_coils",
     "equispaced_mask",
     "espirit_maps",

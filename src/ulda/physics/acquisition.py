@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics.calibration import noise_level
-from ulda.physics.fft import ifft2c
+from ulda.physics.coils import coil_physics
+from ulda.physics.fft import fft2c, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, random_mask
-from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine
+from ulda.physics.operators import CartesianMRI, Physics, coil_combine, root_sum_of_squares
 
 BACKGROUND = 0.05
 """Pixels below this part of the peak hold no signal."""
@@ -94,8 +95,9 @@ class Acquisition:
 
         Returns
         -------
-            The measurements, their operator, and the images with their phase and shading, which are the reference;
-            where coils shade them, their peaks are 1 again.
+            The measurements, their operator, and the images with their phase, which are the reference. Several coils
+            shade them to a peak of about 1 again; their maps come from the calibration lines, as those of a scanner do,
+            and the reference is combined with them.
         """
         shape = (images.shape[-2], images.shape[-1])
         if mask is None:
@@ -104,24 +106,24 @@ class Acquisition:
         if self.phase:
             images = torch.stack([self._phased(image, generator, phase_maps) for image in images])
         n_coils = self._n_coils(generator)
-        maps = None
         if n_coils > 1:
-            maps = torch.stack([loop_maps(n_coils, shape, generator) for _ in images])
-            images = images * shading(maps)
-            images = images / images.abs().amax((-2, -1), keepdim=True).clamp_min(1e-12)
-            maps = normalised(maps)
-        physics = CartesianMRI(mask, axis) if maps is None else MultiCoilMRI(mask, maps.to(images), axis)
-        y = physics.A(images)
-        if self.snr_db is None:
-            return y, physics, images
-        low, high = self.snr_db
-        snr = low + (high - low) * torch.rand(len(images), generator=generator)
-        full = _noise(y, noise_std(images, snr), generator)
-        y = y + full * mask.along(axis)
-        if keep_noise:
-            noise = ifft2c(full)
-            return y, physics, images + (noise if maps is None else coil_combine(noise, maps.to(images)))
-        return y, physics.with_knowledge(noise=noise_level(y, mask, axis)), images
+            fields = torch.stack([loop_maps(n_coils, shape, generator) for _ in images])
+            images = images[:, None] * fields.to(images)
+            images = images / root_sum_of_squares(images).amax((-2, -1), keepdim=True).clamp_min(1e-12)[:, None]
+        y, shown = fft2c(images), images
+        if self.snr_db is not None:
+            low, high = self.snr_db
+            snr = low + (high - low) * torch.rand(len(images), generator=generator)
+            noise = _noise(y, noise_std(images, snr), generator)
+            y, shown = y + noise, images + ifft2c(noise) if keep_noise else images
+        y = y * mask.along(axis)
+        physics: Physics = CartesianMRI(mask, axis)
+        if n_coils > 1:
+            physics = coil_physics(y, mask, axis, few_lines=normalised(fields).to(images))
+            shown = coil_combine(shown, physics.maps)
+        if self.snr_db is not None and not keep_noise:
+            physics = physics.with_knowledge(noise=noise_level(y, mask, axis))
+        return y, physics, shown
 
     def draw_mask(self, n_lines: int, generator: torch.Generator) -> Mask:
         """Draw the family, the ratio and the lines of a mask."""
@@ -228,12 +230,6 @@ def loop_maps(n_coils: int, shape: tuple[int, int], generator: torch.Generator) 
     return 1 / (place - wires[0]) - 1 / (place - wires[1])
 
 
-def shading(maps: Tensor) -> Tensor:
-    """Return the root of the sum of squares of maps ``(n, coils, H, W)``, with peak 1."""
-    root = maps.abs().square().sum(-3).sqrt()
-    return root / root.amax((-2, -1), keepdim=True)
-
-
 def normalised(maps: Tensor) -> Tensor:
     """Return maps with sum of squares 1 at every pixel."""
     return maps / maps.abs().square().sum(-3, keepdim=True).sqrt()
@@ -242,9 +238,10 @@ def normalised(maps: Tensor) -> Tensor:
 def noise_std(images: Tensor, snr_db: Tensor | Sequence[float]) -> Tensor:
     """Return the standard deviation of real and imaginary part of the noise, for signal-to-noise ratios in dB.
 
-    The signal is the mean power of the fully sampled k-space of the images ``(n, H, W)``, which is that of the images.
+    The signal is the mean power of the fully sampled k-space of the images ``(n, H, W)``, which is that of the images;
+    of several coils ``(n, coils, H, W)`` it is the sum.
     """
-    power = images.abs().square().mean((-2, -1))
+    power = images.abs().square().mean((-2, -1)).reshape(len(images), -1).sum(1)
     return (power / 2 / 10 ** (torch.as_tensor(snr_db).to(power) / 10)).sqrt()
 
 

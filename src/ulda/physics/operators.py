@@ -37,10 +37,10 @@ class Physics(ABC):
     """Phase factors ``(n, H, W)`` that the images lack: it measures ``phase * x``. None for 1."""
 
     noise: Tensor | None = None
-    """The standard deviation of real and imaginary part of the noise to be removed ``(n,)``; None for none.
+    """The standard deviation of real and imaginary part of the noise ``(n,)``; None where it is not known."""
 
-    Without it a reconstruction is what a full scan would have shown, with its noise.
-    """
+    keeps_noise: bool = False
+    """Whether an image is to have the noise of the measurements, as that of a full scan has; see `shown`."""
 
     def __init__(self, mask: Mask, axis: int = -2) -> None:
         if axis not in (-2, -1):
@@ -70,10 +70,20 @@ class Physics(ABC):
         """Return images with the phase that they lack."""
         return x if self.phase is None else x * self.phase
 
-    def with_knowledge(self, phase: Tensor | None = None, noise: Tensor | None = None) -> Self:
+    def shown(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the image that a solution ``(n, H, W)`` of measurements stands for: with its phase and its noise.
+
+        A regularised solution does not explain all of the measurements. What is left, ``y - A x``, is mostly noise,
+        and a full scan would show it: where the noise is to be kept, ``A^H (y - A x)`` is put back.
+        """
+        return self.phased(x - self.fidelity_grad(x, y) if self.keeps_noise else x)
+
+    def with_knowledge(
+        self, phase: Tensor | None = None, noise: Tensor | None = None, *, keeps_noise: bool = False
+    ) -> Self:
         """Return the operator for images without a phase, with a known level of noise."""
         other = copy.copy(self)
-        other.phase, other.noise = phase, noise
+        other.phase, other.noise, other.keeps_noise = phase, noise, keeps_noise
         return other
 
     @abstractmethod
@@ -138,7 +148,8 @@ class Physics(ABC):
         """Return the operator for some samples of a batch; the same where it does not depend on the sample."""
         if self.phase is None and self.noise is None:
             return self
-        return self.with_knowledge(*(None if part is None else part[index] for part in (self.phase, self.noise)))
+        phase, noise = (None if part is None else part[index] for part in (self.phase, self.noise))
+        return self.with_knowledge(phase, noise, keeps_noise=self.keeps_noise)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the operator to a device, in place."""

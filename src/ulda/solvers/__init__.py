@@ -12,6 +12,7 @@ from ulda.solvers.proposals import (
     Memory,
     Proposal,
     Repeated,
+    TotalVariationFirst,
     proposal_from_dict,
 )
 from ulda.solvers.record import Run, RunWriter, run_output, save_run
@@ -35,6 +36,7 @@ __all__ = [
     "SmoothedObjective",
     "Status",
     "Step",
+    "TotalVariationFirst",
     "Trace",
     "Verdict",
     "beta_from_gamma",

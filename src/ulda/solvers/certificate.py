@@ -137,6 +137,7 @@ def fingerprints_of(
     if isinstance(physics, MultiCoilMRI):
         operator.append(("maps", physics.maps))
     operator += [(name, known) for name in ("phase", "noise") if (known := getattr(physics, name)) is not None]
+    operator.append(("keeps_noise", torch.tensor(physics.keeps_noise)))
     found = {
         "weights": fingerprint_weights(regularizer),
         "measurement": fingerprint([("y", y)]),

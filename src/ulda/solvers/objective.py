@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, Self
 
 import torch
@@ -115,7 +117,7 @@ class Reconstruction:
 
     def fidelity_grad(self, x: Tensor) -> Tensor:
         """Return the gradient of the data fidelity."""
-        return self.physics.fidelity_grad(x, self.y)
+        return self._normal(x) - self._zero_filled
 
     def regularizer_grad(self, x: Tensor, eps: Tensor) -> Tensor:
         """Return the gradient of the regulariser; differentiable with respect to its parameters."""
@@ -131,7 +133,15 @@ class Reconstruction:
 
     def unmeasured(self, x: Tensor) -> Tensor:
         """Return ``(I - A^H A) x``: for a single coil the lines of k-space that were not sampled."""
-        return x - self.physics.A_adjoint(self.physics.A(x))
+        return x - self._normal(x)
+
+    @cached_property
+    def _normal(self) -> Callable[[Tensor], Tensor]:
+        return self.physics.normal_operator()
+
+    @cached_property
+    def _zero_filled(self) -> Tensor:
+        return self.physics.A_adjoint(self.y)
 
     def take(self, index: Tensor) -> Self:
         """Keep some samples of the batch."""

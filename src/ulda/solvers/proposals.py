@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from ulda.errors import UldaError
 from ulda.io.fingerprints import fingerprint
 from ulda.physics.spectrum import KNOTS, radial_filter
 from ulda.solvers.objective import Evaluation, SmoothedObjective
+from ulda.solvers.total_variation import total_variation
 
 Memory = tuple[Tensor, ...]
 """What a proposal remembers from one iteration to the next: tensors with one entry per sample; () for nothing."""
@@ -27,6 +29,10 @@ MOST_STEPS = 100
 
 MOST_NUMBERS = 10_000
 """More parameters than a sensible certificate has."""
+
+
+MOST_ITERATIONS = 1_000
+"""More iterations than a total variation needs as a start."""
 
 
 class Candidate(NamedTuple):
@@ -235,6 +241,52 @@ class AcceleratedProposal(Proposal):
         return n_sizes - period + (number - n_sizes) % period
 
 
+class TotalVariationFirst(Proposal):
+    """The total variation reconstruction in the first phase, another proposal in those that follow.
+
+    Parameters
+    ----------
+    proposal
+        What proposes from the second phase on; its memory begins there.
+    weight, iterations
+        Of the total variation, for images whose zero-filled peak is 1.
+
+    Examples
+    --------
+    >>> TotalVariationFirst(GradientProposal(3)).n_phases
+    4
+    """
+
+    kind: ClassVar[str] = "total variation first"
+
+    def __init__(self, proposal: Proposal, weight: float = 0.002, iterations: int = 100) -> None:
+        super().__init__()
+        self.proposal, self.weight, self.iterations = proposal, weight, iterations
+        self.n_phases = proposal.n_phases + 1
+
+    def first_memory(self, x0: Tensor, at_x0: Evaluation) -> Memory:
+        """Return that of the other proposal."""
+        return self.proposal.first_memory(x0, at_x0)
+
+    def forward(
+        self, problem: SmoothedObjective, x: Tensor, at_x: Evaluation, eps: Tensor, t: int, memory: Memory
+    ) -> list[Candidate]:
+        """Return the candidates of a phase."""
+        if t > 0:
+            candidates: list[Candidate] = self.proposal(problem, x, at_x, eps, t - 1, memory)
+            return candidates
+        with torch.no_grad():
+            zero_filled = -problem.fidelity_grad(torch.zeros_like(x))
+            u = total_variation(lambda v: v - problem.unmeasured(v), zero_filled, self.weight, self.iterations)
+            at_u = replace(at_x, grad_f=problem.fidelity_grad(u))
+        return [Candidate(u, self.proposal.first_memory(u, at_u))]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the kind, the total variation and the other proposal."""
+        own = {"kind": self.kind, "weight": self.weight, "iterations": self.iterations}
+        return own | {"proposal": self.proposal.as_dict()}
+
+
 class Repeated(Proposal):
     """The last phase of another proposal, again and again: for runs that are continued beyond T.
 
@@ -278,6 +330,8 @@ def proposal_from_dict(content: dict[str, Any]) -> Proposal:
     kind = content.pop("kind", None)
     if kind == Repeated.kind and set(content) == {"proposal"} and content["proposal"].get("kind") != Repeated.kind:
         return Repeated(proposal_from_dict(content["proposal"]))
+    if kind == TotalVariationFirst.kind and set(content) == {"weight", "iterations", "proposal"}:
+        return _first_from_dict(content)
     if kind not in (GradientProposal.kind, AcceleratedProposal.kind):
         raise UldaError(f"a proposal of the kind {kind!r} cannot be built from its description; pass the proposal")
     dtype = {"float32": torch.float32, "float64": torch.float64}.get(content.pop("precision", None))
@@ -299,6 +353,18 @@ def proposal_from_dict(content: dict[str, Any]) -> Proposal:
         for name, parameter in expected.items():
             parameter.copy_(_described_numbers(name, content[name], parameter))
     return proposal
+
+
+def _first_from_dict(content: dict[str, Any]) -> TotalVariationFirst:
+    """Build the proposal of a first phase, and the plain one that follows it."""
+    weight, iterations, inner = content["weight"], content["iterations"], content["proposal"]
+    if inner.get("kind") not in (GradientProposal.kind, AcceleratedProposal.kind):
+        raise UldaError(f"a total variation is not followed by a proposal of the kind {inner.get('kind')!r}")
+    if type(weight) is not float or not 0 < weight < math.inf:
+        raise UldaError(f"the weight of the total variation must be positive and finite, but it is {weight!r}")
+    return TotalVariationFirst(
+        proposal_from_dict(inner), weight, _checked_count("iterations", iterations, MOST_ITERATIONS)
+    )
 
 
 def is_downhill(step: Tensor, at_x: Evaluation) -> Tensor:

@@ -83,8 +83,9 @@ class Run:
             return ""
         if self.image.shape != self.x.shape or self.scale.shape != self.x.shape[:1]:
             return "the image and its scale do not have the shape of the result"
-        expected = rescale(self.physics.phased(self.x), self.scale)
-        wrong = ~((self.image - expected).abs() <= ROUNDING * expected.abs())
+        expected = rescale(self.physics.shown(self.x, self.y), self.scale)
+        peaks = expected.abs().amax((-2, -1), keepdim=True)
+        wrong = ~((self.image - expected).abs() <= ROUNDING * peaks)
         if not wrong.any():
             return ""
         sample, row, column = wrong.nonzero()[0].tolist()
@@ -123,7 +124,7 @@ class RunWriter:
         """Write one run and return its certificate; the parameters are those of `save_run`."""
         certificate = certify(trace, y, physics, self._regularizer, x, x0)
         if scale is not None:
-            self._append_rows("image", rescale(physics.phased(x), scale))
+            self._append_rows("image", rescale(physics.shown(x, y), scale))
             self._append_rows("scale", scale)
         group = self._file.create_group(f"runs/{self.n_runs}")
         group.attrs["certificate"] = json.dumps(certificate)
@@ -137,6 +138,7 @@ class RunWriter:
         for name in ("phase", "noise"):
             if (known := getattr(physics, name)) is not None:
                 group[name] = _array(known)
+        group.attrs["keeps_noise"] = physics.keeps_noise
         trace.save_hdf5(group.create_group("trace"))
         self.n_runs += 1
         return certificate

@@ -110,7 +110,7 @@ def _physics(group: h5py.Group, mask: Mask, axis: int, x: Tensor, n_bytes: int) 
         raise UldaError("its phase does not have absolute value 1 everywhere, so it would change the objective")
     if noise is not None and noise.shape != x.shape[:1]:
         raise UldaError(f"it has {tuple(noise.shape)} noise levels for {len(x)} slices")
-    return physics if phase is None and noise is None else physics.with_knowledge(phase, noise)
+    return physics.with_knowledge(phase, noise, keeps_noise=bool(group.attrs["keeps_noise"]))
 
 
 def _tensor(group: h5py.Group, name: str, n_bytes: int) -> Tensor:

@@ -13,11 +13,21 @@ from ulda.metrics import ssim
 from ulda.physics import Physics
 from ulda.solvers import Reconstruction, Status
 from ulda.solvers.objective import square_norm
+from ulda.training.settings import Settings
+
+_TINY = 1e-12
+"""Errors below this count as this; no slice of peak 1 is reconstructed so well."""
 
 
-def reconstruction_loss(x: Tensor, reference: Tensor, ssim_weight: float = 0.01) -> Tensor:
-    """Return ``mean |x - reference|^2 - ssim_weight * SSIM`` per slice, for complex images ``(n, H, W)``."""
+def reconstruction_loss(
+    x: Tensor, reference: Tensor, ssim_weight: float = 0.01, *, logarithmic: bool = False
+) -> Tensor:
+    """Return ``mean |x - reference|^2 - ssim_weight * SSIM`` per slice, for complex images ``(n, H, W)``.
+
+    With `logarithmic` the first term is its logarithm.
+    """
     error = torch.view_as_real(x - reference).square().sum(-1).mean((-2, -1))
+    error = error.clamp_min(_TINY).log() if logarithmic else error
     if ssim_weight == 0:
         return error
     return error - ssim_weight * ssim(magnitude(x), reference.abs(), data_range=1.0)
@@ -45,7 +55,7 @@ def relative_error(x: Tensor, y: Tensor, physics: Physics) -> Tensor:
 class Judge(Protocol):
     """What judges the reconstructions of a batch."""
 
-    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:
+    def loss(self, x: Tensor, settings: Settings, *, magnitude: bool = False) -> Tensor:
         """Return the loss of complex images ``(n, H, W)`` per slice; `magnitude` for networks that return no phase."""
 
 
@@ -55,9 +65,10 @@ class References:
 
     images: Tensor
 
-    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:
+    def loss(self, x: Tensor, settings: Settings, *, magnitude: bool = False) -> Tensor:
         """Return `reconstruction_loss`; with `magnitude` the references are the magnitudes."""
-        return reconstruction_loss(x, self.images.abs() if magnitude else self.images, ssim_weight)
+        references = self.images.abs() if magnitude else self.images
+        return reconstruction_loss(x, references, settings.ssim_weight, logarithmic=settings.logarithmic)
 
 
 @dataclass(frozen=True)
@@ -73,11 +84,12 @@ class JudgingLines:
     y: Tensor
     physics: Physics
 
-    def loss(self, x: Tensor, ssim_weight: float, *, magnitude: bool = False) -> Tensor:  # noqa: ARG002
-        """Return `relative_error`; there is no image that SSIM could compare with."""
+    def loss(self, x: Tensor, settings: Settings, *, magnitude: bool = False) -> Tensor:
+        """Return `relative_error` or its logarithm; there is no image that SSIM could compare with."""
         if magnitude:
             raise UldaError("a network that returns no phase predicts no k-space, so it cannot learn from lines alone")
-        return relative_error(x, self.y, self.physics)
+        error = relative_error(x, self.y, self.physics)
+        return error.clamp_min(_TINY).log() if settings.logarithmic else error
 
 
 class DescentPenalty:

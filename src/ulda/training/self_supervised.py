@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ulda.data import Domain
-from ulda.data.measurements import coil_physics
 from ulda.errors import UldaError
-from ulda.physics import Acquisition, CartesianMRI, Mask, Physics
+from ulda.physics import Acquisition, CartesianMRI, Mask, Physics, coil_physics
 from ulda.training.history import copied, put
 from ulda.training.losses import JudgingLines, relative_error
 from ulda.training.tasks import Batch, Gain, Task

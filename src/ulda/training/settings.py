@@ -47,8 +47,10 @@ class Network(BaseModel):
         Divide the image by the phase of so many lines in the centre of k-space; 1 for the global phase alone, 0 for
         none. See `ulda.physics.calibration`.
     noise_aware
-        Let the weight of the regulariser grow with the noise that is to be removed. Half of the slices of a training
-        with noise are to be freed from it; of the others the noise is kept, as in a full scan.
+        Let the weight of the regulariser grow with the noise. Where the noise is to be kept, what the solution leaves
+        of the measurements is put back. In a training with noise that is so for half of the slices.
+    total_variation_first
+        Propose the total variation reconstruction in the first phase.
     safeguard
         Test every proposal. Without it every proposal is taken and nothing is promised.
     """
@@ -69,12 +71,15 @@ class Network(BaseModel):
     initialise: float = Field(0.0, ge=0, le=1)
     phase_lines: int = Field(0, ge=0)
     noise_aware: bool = False
+    total_variation_first: bool = False
     safeguard: bool = True
 
     @model_validator(mode="after")
     def _one_gradient_step(self) -> Network:
         if self.proposal == "gradient" and self.steps_per_phase > 1:
             raise ValueError("a gradient proposal takes one step per phase; set proposal to accelerated for several")
+        if self.total_variation_first and self.phases < 2:
+            raise ValueError("with total_variation_first a network needs 2 phases or more")
         return self
 
 
@@ -129,6 +134,8 @@ class Settings(BaseModel):
         Numbers of phases, one after the other in equal parts of the steps; empty for all phases from the start.
     ssim_weight
         Weight of the SSIM in the loss.
+    logarithmic
+        Take the logarithm of the mean squared error: slices then count by their decibels, not the noisy ones most.
     penalty_weight
         Weight in the loss of proposals that fail the acceptance test, relative to what a gradient step as long would
         gain.
@@ -159,6 +166,7 @@ class Settings(BaseModel):
     clip: float = Field(1.0, gt=0)
     phases: tuple[int, ...] = ()
     ssim_weight: float = Field(0.01, ge=0)
+    logarithmic: bool = False
     penalty_weight: float = Field(0.0, ge=0)
     mean_adapter: float = Field(0.0, ge=0, le=1)
     warp: float = Field(0.0, ge=0, le=1)

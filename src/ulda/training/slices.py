@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ulda.data import Domain, ImportOptions, demo, find_reader, import_domain, split_by_subject
 from ulda.data.importing import Progress as ImportProgress
-from ulda.data.measurements import coil_physics
 from ulda.data.readers.domain_file import DomainFileReader
 from ulda.errors import UldaError
 from ulda.physics import (
@@ -25,6 +24,7 @@ from ulda.physics import (
     acquisition_named,
     cartesian_mask,
     coil_combine,
+    coil_physics,
     ifft2c,
 )
 from ulda.training.config import DEMO, Config, DataConfig, MaskConfig

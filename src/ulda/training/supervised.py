@@ -29,4 +29,4 @@ def supervised_loss(
         raise UldaError("a network without a lower level has no iterates that persist; leave out equilibrium")
     y, physics, judge = task.measure(batch)
     x = model(y, physics, task.domain)
-    return judge.loss(x, settings.ssim_weight, magnitude=magnitude).mean(), x.detach()
+    return judge.loss(x, settings, magnitude=magnitude).mean(), x.detach()

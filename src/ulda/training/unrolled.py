@@ -79,7 +79,7 @@ def unrolled_loss(model: Unrolled, task: Task, batch: Batch, settings: Settings,
         penalty = DescentPenalty(tracked, options.eta2)
     x, _ = model.solve(y, physics, domain, options, proposal=proposal, x0=x0, callback=penalty)
     # the loss is measured in the units of the measurements, and references have peak 1, as for the metrics
-    loss = judge.loss(physics.phased(x) * peak, settings.ssim_weight).mean()
+    loss = judge.loss(physics.shown(x, y) * peak, settings).mean()
     if penalty is not None:
         loss = loss + settings.penalty_weight * penalty.mean()
     return loss, x.detach()
