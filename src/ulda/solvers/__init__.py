@@ -1,6 +1,7 @@
 """The modified ELDA: the algorithm, its objective, its record and its certificate."""
 
 from ulda.solvers.certificate import certify, describe
+from ulda.solvers.composed import Repeated, TotalVariationFirst, proposal_from_dict
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
@@ -11,9 +12,6 @@ from ulda.solvers.proposals import (
     GradientProposal,
     Memory,
     Proposal,
-    Repeated,
-    TotalVariationFirst,
-    proposal_from_dict,
 )
 from ulda.solvers.record import Run, RunWriter, run_output, save_run
 from ulda.solvers.record_reader import load_run, load_runs

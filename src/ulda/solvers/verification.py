@@ -27,10 +27,11 @@ from ulda.solvers.certificate import (
     precision_of,
     summarize,
 )
+from ulda.solvers.composed import proposal_from_dict
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Reconstruction
 from ulda.solvers.options import Options
-from ulda.solvers.proposals import Proposal, proposal_from_dict
+from ulda.solvers.proposals import Proposal
 from ulda.solvers.trace import Step
 
 ENTRIES = (
