@@ -43,13 +43,13 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     plans = [(delta, rate, True) for delta in DELTAS for rate in RATES] + [(0.001, 1e-4, True), (0.001, 1e-3, False)]
-    for delta, rate, warm_up in plans:
-        changes: dict[str, Any] = {"learning_rate": rate, "batch_size": 1, "phases": PHASES if warm_up else ()}
+    for delta, rate, by_phases in plans:
+        changes: dict[str, Any] = {"learning_rate": rate, "batch_size": 1, "phases": PHASES if by_phases else ()}
         try:
             _, score = trained("ulda-paper", STEPS, {"delta": delta, "initialise": 0.0, "phases": PHASES[-1]}, changes)
         except UldaError:
             score = math.nan
-        rows.append({"delta": delta, "learning_rate": rate, "warm_up_of_phases": warm_up, "psnr": round(score, 3)})
+        rows.append({"delta": delta, "learning_rate": rate, "warm_up_of_phases": by_phases, "psnr": round(score, 3)})
         print(rows[-1], flush=True)
     start = {"initialise": 0.0, "phases": PHASES[-1]}
     _, untrained = trained("ulda-paper", 1, start, {"learning_rate": 1e-9, "phases": ()})

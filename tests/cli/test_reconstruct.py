@@ -277,7 +277,8 @@ def test_noise_is_kept_estimated_or_given(tmp_path: Path, undersampled: Path, co
         assert run.physics.noise is not None
         assert run.scale is not None
         known[noise] = run.physics.noise * run.scale
-    assert known["keep"].tolist() == [0] * len(known["keep"])
+        assert run.physics.keeps_noise is (noise == "keep")
+    assert known["keep"].tolist() == pytest.approx(known["auto"].tolist())
     assert known["2e-6"].tolist() == pytest.approx([2e-6] * len(known["keep"]))
     assert (known["auto"] > 0).all()
     code, _, error = command(

@@ -29,15 +29,15 @@ from ulda.training.slices import choose_slices, normalised_images
 ALONE: dict[str, Any] = {
     "label": "alone",
     "method": "lda",
-    "sizes": {"width": 2, "depth": 2, "phases": 2, "steps_per_phase": 2},
-    "train": {"phases": [1, 2]},
+    "sizes": {"width": 2, "depth": 2, "phases": 3, "steps_per_phase": 2},
+    "train": {"phases": [2, 3]},
     "transfer": False,
     "measure": ["similarity"],
     "compare_with": "ulda",
 }
 FREE: dict[str, Any] = TINY_ULDA | {
     "sizes": SIZES | {"safeguard": False},
-    "train": {"phases": [1, 2], "penalty_weight": 0.0},
+    "train": {"phases": [2, 3], "penalty_weight": 0.0},
     "adapt": {"penalty_weight": 0.0},
     "measure": ["beyond", "descent"],
 }

@@ -27,7 +27,7 @@ def variants(ulda: dict[str, Any]) -> dict[str, Any]:
         ({}, set()),
         ({"scales": {"bench": BENCH | {"side": 40}}}, ALL),
         ({"scales": {"bench": BENCH | {"steps": 5}}}, {key for key in ALL if "classical" not in key}),
-        (variants({"train": {"phases": [2]}}), {key for key in ALL if "ulda" in key}),
+        (variants({"train": {"phases": [3]}}), {key for key in ALL if "ulda" in key}),
         (variants({"sizes": SIZES | {"eps_ratio": 0.2}}), {key for key in ALL if "ulda" in key}),
         (variants({"adapt": {"warp": 0.1}}), {key for key in ALL if "adapt-ulda" in key and "hip-0" not in key}),
         ({"targets": [{"name": "hip", "ratio": 0.4}]}, {key for key in ALL if "hip" in key}),

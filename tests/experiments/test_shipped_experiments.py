@@ -40,7 +40,7 @@ def test_every_variant_can_be_built_and_trained(name: str) -> None:
         for scale in experiment.scales.values():
             for run in (Run("train", variant.name), Run("adapt", variant.name, size=scale.sizes[0])):
                 settings = settings_of(variant, scale, run)
-                check_phases(settings, sizes.get("phases"))
+                check_phases(settings, sizes)
                 # without an acceptance test in the reconstruction there must be none in the training
                 assert sizes.get("safeguard", True) or settings.penalty_weight == 0
                 # a training ends with all phases

@@ -8,8 +8,8 @@ from typing import Any
 from ulda.experiments import Experiment
 from ulda.experiments.running import Runner
 
-SIZES: dict[str, Any] = {"width": 2, "depth": 1, "phases": 2, "steps_per_phase": 2, "rank": 1}
-TINY_ULDA: dict[str, Any] = {"method": "ulda", "sizes": SIZES, "train": {"phases": [1, 2]}}
+SIZES: dict[str, Any] = {"width": 2, "depth": 1, "phases": 3, "steps_per_phase": 2, "rank": 1}
+TINY_ULDA: dict[str, Any] = {"method": "ulda", "sizes": SIZES, "train": {"phases": [2, 3]}}
 TINY_DNCN: dict[str, Any] = {"method": "dncn", "sizes": {"filters": 2, "layers": 2, "cascades": 1}}
 BENCH: dict[str, Any] = {"side": 32, "steps": 4, "batch_size": 2, "adapt_steps": {2: 3, 100: 3}, "draws": 2}
 TINY: dict[str, Any] = {

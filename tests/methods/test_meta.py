@@ -106,8 +106,9 @@ def test_a_cycle_is_two_optimisers_in_turns() -> None:
     Without the penalty of the solver and the SSIM the loss is the mean squared error of the forward pass.
     """
     settings = Settings(steps=6, batch_size=2, seed=3, ssim_weight=0.0, learning_rate=2e-3, adapter_multiplier=0.01)
-    model, other = (Meta(sources=["brain"], inner_steps=2, **SMALL) for _ in range(2))
+    model, other = (Meta(sources=["brain"], inner_steps=2, **SMALL).double() for _ in range(2))
     data = task("brain")
+    data = replace(data, images=data.images.to(torch.complex128))
     model.fit([data], settings)
 
     w = other.get_parameter("task_weights.brain.w")
@@ -132,7 +133,7 @@ def test_a_cycle_is_two_optimisers_in_turns() -> None:
         optimiser.step()
     assert float(w.detach().abs()) > 1e-3
     for name, parameter in weights(model).items():
-        torch.testing.assert_close(parameter, weights(other)[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(parameter, weights(other)[name], rtol=1e-8, atol=1e-12)
 
 
 def test_the_gradient_of_an_outer_step_by_finite_differences() -> None:

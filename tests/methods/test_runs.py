@@ -25,13 +25,13 @@ from ulda.training.slices import opened
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
 SMALL = {
-    "ulda": "{width: 3, depth: 2, initialise: 0.5}",
+    "ulda": "{width: 3, depth: 2, phases: 3, initialise: 0.5}",
     "ulda-paper": "{width: 3, depth: 2, phases: 3}",
     "dncn": "{filters: 4, layers: 2, cascades: 2}",
     "unet": "{channels: 4, pools: 2}",
-    "lda": "{width: 3, depth: 2}",
+    "lda": "{width: 3, depth: 2, phases: 3}",
     "umri": "{filters: 4, layers: 2, cascades: 2}",
-    "meta": "{width: 3, depth: 2, inner_steps: 2}",
+    "meta": "{width: 3, depth: 2, phases: 3, inner_steps: 2}",
     "humus": "{cascades: 1, embed: 4, depths: [1], heads: [1], bottleneck_depth: 1, bottleneck_heads: 2, window: 4}",
 }
 DATA = "data: [{name: kidney, file: kidney.npz}]\n"
@@ -107,10 +107,10 @@ def test_every_method_is_tested_here() -> None:
 
 
 def test_settings_of_the_file_go_before_those_of_the_method_and_those_before_the_preset() -> None:
-    given = resolve(parse_config(DATA + "train: {warm_up: 0.02}\n"), "dncn", seconds=60)
-    assert (given.train.learning_rate, given.train.warm_up, given.seconds) == (1e-3, 0.02, 60)
+    given = resolve(parse_config(DATA + "train: {clip: 0.02}\n"), "dncn", seconds=60)
+    assert (given.train.learning_rate, given.train.clip, given.seconds) == (1e-3, 0.02, 60)
     assert given.train.warp == method_settings("ulda", "train").warp
-    assert yaml.safe_load(config_yaml(given))["train"]["warm_up"] == 0.02
+    assert yaml.safe_load(config_yaml(given))["train"]["clip"] == 0.02
     assert parse_config(config_yaml(given)).values() == given.values()
 
 
@@ -133,7 +133,9 @@ def test_sizes_belong_to_the_method_of_the_file() -> None:
     with pytest.raises(UldaError, match="unknown size 'filter' of dncn; did you mean 'filters'"):
         resolve(parse_config(DATA + "method: dncn\nnetwork: {filter: 2}\n"))
     with pytest.raises(UldaError, match="30 phases are to be trained, but the network has 3"):
-        resolve(parse_config(DATA + "train: {phases: [30]}"))
+        resolve(parse_config(DATA + "network: {phases: 3}\ntrain: {phases: [30]}"))
+    with pytest.raises(UldaError, match="one phase has nothing to learn"):
+        resolve(parse_config(DATA + "train: {phases: [1, 2]}"))
 
 
 def test_a_model_that_no_run_made_is_not_replaced(place: Path, tmp_path: Path) -> None:

@@ -251,16 +251,16 @@ def test_the_initialisation_is_the_average_of_the_sources() -> None:
 
 
 def test_the_schedules() -> None:
-    settings = Settings(steps=101, learning_rate=1.0, warm_up=0.2, phases=(3, 5, 7))
+    settings = Settings(steps=101, learning_rate=1.0, phases=(3, 5, 7))
     rates = [learning_rate(settings, step) for step in range(101)]
     assert max(rates) == pytest.approx(1.0)
-    assert rates.index(max(rates)) == 20
+    assert rates.index(max(rates)) == 10
     assert rates[0] == pytest.approx(0.04)
     assert rates[-1] == pytest.approx(0.01)
     assert [phases_at(7, settings, step) for step in (0, 33, 34, 67, 68, 100)] == [3, 3, 5, 5, 7, 7]
     assert [phases_at(15, Settings(steps=3), step) for step in range(3)] == [15, 15, 15]
-    decayed = settings.changed(stage_decay=0.5, warm_up=0.0)
-    assert [learning_rate(decayed, step) for step in (0, 33, 34, 68, 100)] == [1.0, 1.0, 0.5, 0.25, 0.25]
+    decayed = settings.changed(stage_decay=0.5)
+    assert [learning_rate(decayed, step) for step in (10, 33, 34, 68, 100)] == [1.0, 1.0, 0.5, 0.25, 0.25]
     names = (
         "prior.adapters.knee.layer.real",
         "proposals.knee.log_alpha",

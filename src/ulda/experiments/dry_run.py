@@ -153,7 +153,7 @@ def check_method(
         model = new_method(variant.method, sources, preset=variant.preset, **variant.sizes)
         training = settings_of(variant, scale, Run("train", variant.name))
         adaptation = settings_of(variant, scale, Run("adapt", variant.name, size=scale.sizes[0]))
-        check_phases(training, model.sizes.get("phases"))
+        check_phases(training, model.sizes)
         # what an average step takes of the time of one with all phases from zero-filling
         in_training, in_adaptation = (relative_time(model, sources[0], s) for s in (training, adaptation))
     except (UldaError, TypeError, ValueError) as error:

@@ -71,7 +71,7 @@ def recipe_of(experiment: Experiment, scale: Scale, run: Run) -> dict[str, Any]:
             return recipe
         recipe |= {"slices": run.size, "draw": run.draw}
     settings = settings_of(variant, scale, run)
-    check_phases(settings, recipe["sizes"].get("phases"))
+    check_phases(settings, recipe["sizes"])
     return recipe | {"settings": settings.model_dump(mode="json", exclude=_BOOKKEEPING)}
 
 

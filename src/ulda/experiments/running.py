@@ -157,7 +157,7 @@ class Runner:
         check_measurable(variant, method_class(variant.method))
         model = new_method(variant.method, names, preset=variant.preset, **variant.sizes).to(self.device)
         settings = settings_of(variant, scale, run)
-        check_phases(settings, model.sizes.get("phases"))
+        check_phases(settings, model.sizes)
         place = self._model_folder(run.method)
         tasks = [task.to(self.device) for task, _ in loaded]
         with _Processor(place / "training", self.device) as processor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def resolve(
     check_sizes(name, network, chosen)
     settings = method_settings(name, "train", chosen, **config.given)
     sizes = new_method(name, preset=chosen, **network).sizes
-    check_phases(settings, sizes.get("phases"))
+    check_phases(settings, sizes)
     return config.model_copy(
         update={
             "method": name,
@@ -64,11 +64,16 @@ def resolve(
     )
 
 
-def check_phases(settings: Settings, n_phases: int | None) -> None:
-    """Refuse to train more phases than a network has."""
-    if settings.phases and n_phases is not None and max(settings.phases) > n_phases:
+def check_phases(settings: Settings, sizes: Mapping[str, Any]) -> None:
+    """Refuse to train more phases than a network of these sizes has, or only one that learns nothing."""
+    n_phases = sizes.get("phases")
+    if not settings.phases or n_phases is None:
+        return
+    if max(settings.phases) > n_phases:
         wanted = f"{max(settings.phases)} phases are to be trained, but the network has {n_phases}"
         raise UldaError(f"{wanted}; change train.phases or network.phases")
+    if sizes.get("total_variation_first") and min(settings.phases) < 2:
+        raise UldaError("with total_variation_first one phase has nothing to learn; begin train.phases with 2 or more")
 
 
 def train(

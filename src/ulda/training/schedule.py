@@ -10,6 +10,9 @@ from ulda.training.settings import Settings
 _STEP_SIZES = re.compile(r"(.+\.)?(proposals|task_weights)\.|.+\.log_noise$")
 _ADAPTERS = re.compile(r"(.+\.)?adapters\.")
 
+WARM_UP = 0.1
+"""The part of the steps in which the rate rises."""
+
 
 def stage_at(settings: Settings, step: int) -> int:
     """Return the stage of a step: the steps are shared equally by the numbers of phases."""
@@ -33,13 +36,13 @@ def learning_rate(settings: Settings, step: int) -> float:
 
     Examples
     --------
-    >>> [learning_rate(Settings(steps=4, warm_up=0, phases=(3, 5), stage_decay=0.5), step) for step in range(4)]
-    [0.005, 0.005, 0.0025, 0.0025]
+    >>> [learning_rate(Settings(steps=5, phases=(3, 5), stage_decay=0.5), step) for step in (2, 3, 4)]
+    [0.005, 0.0025, 0.0025]
     """
     position = step / max(1, settings.steps - 1)
-    low, high, part = 1.0, 0.01, (position - settings.warm_up) / max(1e-9, 1 - settings.warm_up)
-    if position < settings.warm_up:
-        low, high, part = 0.04, 1.0, position / settings.warm_up
+    low, high, part = 1.0, 0.01, (position - WARM_UP) / (1 - WARM_UP)
+    if position < WARM_UP:
+        low, high, part = 0.04, 1.0, position / WARM_UP
     elif settings.stage_decay is not None:
         return settings.learning_rate * settings.stage_decay ** stage_at(settings, step)
     return settings.learning_rate * (high + (low - high) * 0.5 * (1 + math.cos(math.pi * part)))

@@ -118,9 +118,7 @@ class Settings(BaseModel):
     batch_size
         Slices per step, all of one domain.
     learning_rate
-        Peak of the schedule, for the kernels.
-    warm_up
-        Fraction of the steps in which the rate rises.
+        Peak of the schedule, for the kernels; the rate rises to it in the first tenth of the steps.
     stage_decay
         The rate is multiplied by this at each change of the number of phases, as in the paper. Null: one cycle of a
         cosine over all steps instead.
@@ -159,7 +157,6 @@ class Settings(BaseModel):
     steps: int = Field(500, ge=1)
     batch_size: int = Field(4, ge=1)
     learning_rate: float = Field(5e-3, gt=0)
-    warm_up: float = Field(0.1, ge=0, le=1)
     stage_decay: float | None = Field(None, gt=0, le=1)
     step_size_multiplier: float = Field(5.0, gt=0)
     adapter_multiplier: float = Field(0.003, gt=0)
