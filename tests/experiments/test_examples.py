@@ -26,8 +26,8 @@ def test_the_examples_are_the_reconstructions(done: Runner) -> None:
     peak = found.reference.max((1, 2))
     expected = [listed[i] for i in found.indices]
     np.testing.assert_allclose(10 * np.log10(peak**2 / error), expected, atol=0.02)
-    assert found.phases == 2
-    assert found.trace["phi"].shape == (8 * 2 + 1, len(found.indices))
+    assert found.phases == 3
+    assert found.trace["phi"].shape == (8 * 3 + 1, len(found.indices))
     # no step may raise this
     bounded = found.trace["phi"] + found.reference[0].size * found.trace["eps"] / 2
     assert (np.diff(bounded, axis=0) <= 1e-9 * bounded[:-1]).all()

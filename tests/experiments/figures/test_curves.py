@@ -74,7 +74,7 @@ def test_the_objective_along_the_iterations(results: Results, done: Runner) -> N
         assert line_of(left, label)[1] == pytest.approx(expected)
         assert line_of(right, label)[1] == pytest.approx(found.trace["grad_norm"][:, number])
     assert left.get_yscale() == right.get_yscale() == "log"
-    assert "T = 2" in title_of(left)
+    assert "T = 3" in title_of(left)
 
 
 def test_steps_of_the_line_search_are_marked(made_up: Runner) -> None:

@@ -29,9 +29,9 @@ def test_reconstructions_and_errors(results: Results, done: Runner) -> None:
     n_examples = len(examples["ulda"].indices)
     assert n_examples == len(example_indices(done.data.test(done.experiment.targets[0]).subjects))
     rows = [axes[2 * n_examples * row :][: 2 * n_examples] for row in range(4)]
-    # zero-filling has larger errors, which are saturated
+    # zero-filling has some larger errors, which are saturated
     end = max(np.percentile(np.abs(examples[name].images - examples[name].reference), 99) for name in ("ulda", "dncn"))
-    assert end < np.percentile(np.abs(examples["zero-filling"].images - examples["zero-filling"].reference), 99)
+    assert end < np.abs(examples["zero-filling"].images - examples["zero-filling"].reference).max()
     assert f"saturated from {end:.3g} on" in axes[-1].get_xlabel()
     assert "99th percentile of the learned method with the largest errors" in axes[-1].get_xlabel()
     assert "white from the\n99th percentile" in axes[1].texts[0].get_text()
