@@ -37,6 +37,7 @@ from ulda.data.readers.fastmri import PHASE_AXIS
 from ulda.evaluation.learned import Learned
 from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
 from ulda.methods.ulda import UNADAPTED
+from ulda.methods.weights import climb
 from ulda.metrics import ssim_map
 from ulda.models.bundled import model_folder
 from ulda.physics import (
@@ -282,29 +283,6 @@ def classical(collection: Collection, cases: Sequence[Case]) -> dict[str, Any]:
         "seconds": seconds,
         "methods": results,
     }
-
-
-def climb(weights: Sequence[float], quality: Callable[[float], float]) -> tuple[float, dict[float, float]]:
-    """Return the best weight of a grid, from its middle uphill, and the quality of those tried.
-
-    It stops at the first peak. Where all weights were tried, on low-field slices, wavelets had a second, lower one,
-    0.1 dB high, at the far end of the grid.
-    """
-    tried: dict[float, float] = {}
-    at, step = len(weights) // 2, 0
-
-    def value(index: int) -> float:
-        if not 0 <= index < len(weights):
-            return -math.inf
-        if weights[index] not in tried:
-            tried[weights[index]] = quality(weights[index])
-        return tried[weights[index]]
-
-    while True:
-        step = max((0, step or -1, step or 1), key=lambda move: value(at + move))
-        if step == 0:
-            return weights[at], tried
-        at += step
 
 
 def asked_weights(method: str, weights: Sequence[float]) -> Sequence[float]:

@@ -5,7 +5,7 @@ from math import log10
 import pytest
 import torch
 
-from benchmarks.real_kspace import climb, score, summary
+from benchmarks.real_kspace import score, summary
 
 
 def test_psnr_counts_the_support_alone() -> None:
@@ -37,11 +37,3 @@ def test_margin_is_over_the_best_mean() -> None:
     assert compared["met"]
     assert not summary(classical, {"psnr": [31.0, 32.8]}, bar=1.0)["met"]
     assert summary(classical, None, bar=1.0)["margin"] is None
-
-
-@pytest.mark.parametrize("best", range(7))
-def test_the_climb_finds_the_peak(best: int) -> None:
-    weights = [10.0 ** (i - 6) for i in range(7)]
-    found, tried = climb(weights, lambda weight: -abs(log10(weight) + 6 - best))
-    assert found == pytest.approx(weights[best])
-    assert len(tried) <= abs(best - 3) + 3

@@ -67,6 +67,7 @@ def test_an_adapter(place: Path, command: Command, tmp_path: Path) -> None:
     assert result["scores"]["adapted"]["convention"]["name"] == "per slice, peak 1"
     assert set(result["software"]) == {"ulda", "torch", "numpy", "python"}
     assert (result["adapter"], result["split"], result["iterations"]) == ("knee", "test", 3)
+    assert list(result["weights"]) == ["TV", "wavelet"]
     means = {row["method"]: row["psnr"] for row in result["summary"]}
     assert list(means) == ["zero-filling", "TV", "wavelet", "un-adapted", "adapted"]
     with (out / "scores.csv").open(newline="") as stream:
@@ -114,7 +115,8 @@ def test_data_that_is_imported_for_the_while(place: Path, command: Command, tmp_
     assert result["mask"]["n_sampled"] == 8
     assert result["notes"][0] == "the data has no splits, so all 2 slices are evaluated"
     assert "not fit for complex data" in result["notes"][1]
-    assert len(result["notes"]) == 2
+    assert "default weights" in result["notes"][2]
+    assert result["weights"] == {}
 
 
 def test_measured_kspace_of_several_coils(place: Path, command: Command) -> None:

@@ -10,10 +10,12 @@ import pytest
 from tests.small_models import scale_sources, small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
 from ulda.errors import UldaError
-from ulda.evaluation import paired_difference
+from ulda.evaluation import chosen_weights, compare, paired_difference
 from ulda.evaluation.assessment import assess
 from ulda.evaluation.unseen import check_unseen
+from ulda.methods import TotalVariation
 from ulda.methods.ulda import ULDA
+from ulda.methods.weights import WEIGHTS
 from ulda.physics import cartesian_mask
 
 
@@ -69,6 +71,23 @@ def test_without_an_adapter_the_rival_is_the_best_classical_method(tmp_path: Pat
     assert found.rival == max(("zero-filling", "TV", "wavelet"), key=lambda name: means[name])
     assert found.verdict.startswith("the learned prior did not help: -")
     assert f"over {found.rival} on 2 subjects" in found.verdict
+
+
+def test_classical_weights_are_chosen_on_other_slices(tmp_path: Path) -> None:
+    """They are the best there, of the grid and its neighbours, and the comparison has them."""
+    domain, mask = knee(tmp_path / "d.h5"), cartesian_mask(48, 0.4, seed=1)
+    test, others = domain.take([0]), domain.take([1, 2, 3, 4])
+    found = assess(small_model("a", domain="unadapted"), test, mask, tuning=others)
+    assert found.as_dict()["weights"] == found.weights == chosen_weights(others, mask)
+
+    def quality(weight: float, seed: int, of: Domain) -> float:
+        scores = compare({"TV": TotalVariation(weight=weight)}, of, mask, seed=seed).scores
+        return float(scores["TV"].psnr.mean())
+
+    place = WEIGHTS.index(found.weights["TV"])
+    assert quality(found.weights["TV"], 0, test) == float(found.comparison.scores["TV"].psnr.mean())
+    best = quality(found.weights["TV"], 1, others)
+    assert all(quality(WEIGHTS[i], 1, others) <= best for i in (place - 1, place + 1) if 0 <= i < len(WEIGHTS))
 
 
 def test_scores_per_slice(tmp_path: Path) -> None:

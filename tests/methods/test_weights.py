@@ -9,7 +9,7 @@ import torch
 
 from ulda.errors import UldaError
 from ulda.methods import Method, TotalVariation
-from ulda.methods.weights import WEIGHTS, chosen_weight
+from ulda.methods.weights import WEIGHTS, chosen_weight, climb
 from ulda.physics import CartesianMRI, cartesian_mask
 
 if TYPE_CHECKING:
@@ -58,3 +58,11 @@ def test_more_noise_needs_a_larger_weight() -> None:
 def test_nothing_to_choose_from() -> None:
     with pytest.raises(UldaError, match="at least one example"):
         chosen_weight(TotalVariation, [])
+
+
+@pytest.mark.parametrize("best", range(7))
+def test_the_climb_finds_the_peak(best: int) -> None:
+    weights = [10.0 ** (i - 6) for i in range(7)]
+    found, tried = climb(weights, lambda weight: -abs(log10(weight) + 6 - best))
+    assert found == pytest.approx(weights[best])
+    assert len(tried) <= abs(best - 3) + 3

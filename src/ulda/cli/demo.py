@@ -59,7 +59,7 @@ def demo(
     adaptation.save(out / ADAPTER, overwrite=True)
     test = knee.select(split="test")
     with progress_bar("comparing") as advance:
-        assessment = assess(model, test, mask, progress=advance)
+        assessment = assess(model, test, mask, tuning=knee.select(split="train"), progress=advance)
     measured = _on_measured(base, ratio, seed)
     certified = _certify(model, test, mask, out)
     for index in range(0, len(test), 2):

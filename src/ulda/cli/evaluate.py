@@ -77,12 +77,14 @@ def evaluate(
                 network,
                 chosen,
                 lines,
+                tuning=_tuning(domain, split),
                 against=rivals,
                 acquisition=acquisition.value,
                 iterations=iterations,
                 progress=advance,
             )
             result = _data_facts(chosen, split) | _model_facts(network, adapter, others)
+            notes.append(_weights_note(assessment))
             result |= {"iterations": iterations or network.n_phases, "notes": notes}
             result |= {"seconds": time.perf_counter() - start}
             if out is not None:
@@ -122,6 +124,19 @@ def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
         known = ", ".join(sorted({label for label in labels if label}))
         raise UldaError(f"the domain {domain.name} has no slices in the split {split!r}; it has: {known}")
     return chosen, notes
+
+
+def _tuning(domain: Domain, split: str) -> Domain | None:
+    """Return the slices of another split, on which the weights of the classical methods are chosen."""
+    others = (domain.select(split=name) for name in ("train", "val") if name != split)
+    return next((slices for slices in others if len(slices)), None)
+
+
+def _weights_note(assessment: Assessment) -> str:
+    if not assessment.weights:
+        return "TV and wavelet have their default weights: there are no training slices to choose better ones on"
+    weights = ", ".join(f"{name} {weight:.2g}" for name, weight in assessment.weights.items())
+    return f"the weights of the classical methods were chosen on slices of another split: {weights}"
 
 
 def _notes(domain: Domain, model: str, adapter: str | None, others: dict[str, _Other]) -> list[str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import csv
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ulda.data import Domain
-from ulda.evaluation.comparison import METRICS, Comparison, compare
+from ulda.evaluation.comparison import METRICS, Comparison, chosen_weights, compare
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.io.atomic import atomic_output
-from ulda.methods import CLASSICAL, Method
+from ulda.methods import CLASSICAL, WEIGHTED, Method
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.physics import Mask
 from ulda.solvers import Trace
@@ -39,6 +39,8 @@ class Assessment:
         Of the judged method minus each other one, by method and metric.
     traces
         The records of the judged method's runs; their samples, one after the other, are the slices.
+    weights
+        Those of the classical methods, where they were chosen on other slices.
     """
 
     comparison: Comparison
@@ -46,6 +48,7 @@ class Assessment:
     rival: str
     differences: dict[str, dict[str, PairedDifference]]
     traces: tuple[Trace, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -59,6 +62,7 @@ class Assessment:
         """Return everything but the images, for a result file."""
         return self.comparison.as_dict() | {
             "judged": self.judged,
+            "weights": dict(self.weights),
             "differences": {
                 method: {metric: difference.as_dict() for metric, difference in of_method.items()}
                 for method, of_method in self.differences.items()
@@ -84,6 +88,7 @@ def assess(
     domain: Domain,
     mask: Mask,
     *,
+    tuning: Domain | None = None,
     against: Mapping[str, Method] | None = None,
     acquisition: str = "scanner",
     iterations: int | None = None,
@@ -100,6 +105,8 @@ def assess(
         Fully sampled slices that took no part in training; see `ulda.evaluation.unseen`.
     mask
         The lines that are kept.
+    tuning
+        Other slices of the same kind, on which the weights of TV and wavelets are chosen; None for their defaults.
     against
         Further methods to compare it with, by the name they are shown under.
     acquisition
@@ -112,7 +119,9 @@ def assess(
         Called with the number of reconstructions done and to do.
     """
     traces: list[Trace] = []
+    weights = {} if tuning is None else chosen_weights(tuning, mask, acquisition=acquisition)
     classical = {name: make() for name, make in CLASSICAL.items()}
+    classical |= {name: WEIGHTED[name](weight) for name, weight in weights.items()}
     learned = _learned(model, iterations, traces.append)
     *_, judged = learned
     comparison = compare(
@@ -125,6 +134,7 @@ def assess(
         rival=BASE if judged == ADAPTED else max(classical, key=means.__getitem__),
         differences=_differences(comparison, judged, seed),
         traces=tuple(traces),
+        weights=weights,
     )
 
 

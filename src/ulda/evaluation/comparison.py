@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ulda.data import Domain
 from ulda.errors import UldaError
-from ulda.methods import Method
+from ulda.methods import WEIGHTED, Method, chosen_weight
 from ulda.metrics import PER_SLICE, Scores, evaluate
 from ulda.physics import Acquisition, Mask, Physics, acquisition_named, coil_physics
 from ulda.physics.acquisition import with_given_masks
-from ulda.training.slices import acquisition_of
+from ulda.training.slices import acquisition_of, choose_slices
 
 METRICS = ("psnr", "ssim", "nmse")
 
@@ -128,6 +128,27 @@ def compare(
     scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
     axis = domain.header.phase_axis
     return Comparison(reference, reconstructions, scores, mask, axis, simulated.name, domain.subjects)
+
+
+@torch.no_grad()
+def chosen_weights(
+    domain: Domain, mask: Mask, *, acquisition: str = "scanner", seed: int = 1, largest: int = 4
+) -> dict[str, float]:
+    """Choose the weights of TV and wavelets on slices of a domain, measured as `compare` measures them.
+
+    Parameters
+    ----------
+    domain
+        Fully sampled slices that are not compared on.
+    mask, acquisition, seed
+        As for `compare`; another seed draws other noise.
+    largest
+        So many slices are used, of as many subjects as possible.
+    """
+    some = domain.take(choose_slices(domain.subjects, min(largest, len(domain))))
+    simulated = with_given_masks(acquisition_of(some, acquisition_named(acquisition)))
+    reference, y, physics = _measure(some, mask, simulated, seed)
+    return {name: chosen_weight(make, [(y, physics, reference)]).weight for name, make in WEIGHTED.items()}
 
 
 def _device_of(method: Method) -> torch.device:

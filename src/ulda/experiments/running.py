@@ -15,7 +15,7 @@ from typing import Any, Self, TextIO
 import torch
 
 from ulda.errors import UldaError
-from ulda.evaluation.comparison import compare
+from ulda.evaluation.comparison import chosen_weights, compare
 from ulda.experiments.data import Data
 from ulda.experiments.definition import DomainEntry, Experiment, Variant
 from ulda.experiments.examples import save_examples, take_examples
@@ -23,11 +23,12 @@ from ulda.experiments.measures import check_measurable, measure, similarity
 from ulda.experiments.recipes import code_fingerprint, digest_of, outdated, recipe_of, settings_of
 from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, write_run
 from ulda.io.fingerprints import fingerprint
-from ulda.methods import CLASSICAL, Method, TrainableMethod, Training, load_method, method_class, new_method
+from ulda.methods import CLASSICAL, WEIGHTED, Method, TrainableMethod, Training, load_method, method_class, new_method
 from ulda.methods.listing import weightless
 from ulda.methods.runs import check_phases, peak_memory_mb
 from ulda.solvers.certificate import software_versions
 from ulda.training.history import Report
+from ulda.training.slices import split_for_training
 
 if sys.platform != "win32":  # which has no such locks
     import fcntl
@@ -217,9 +218,12 @@ class Runner:
         return own.eval().to(self.device)
 
     def _classical(self, run: Run, report: Report | None) -> dict[str, Any]:  # noqa: ARG002
-        method = CLASSICAL[self.experiment.variant(run.method).method]()
-        entry = self.experiment.domain(run.domain)
-        return {"results": {entry.name: self._test(run, method, entry)}}
+        name, entry = self.experiment.variant(run.method).method, self.experiment.domain(run.domain)
+        if name not in WEIGHTED:
+            return {"results": {entry.name: self._test(run, CLASSICAL[name](), entry)}}
+        train = split_for_training(self.data.domain(entry)).train
+        weight = chosen_weights(train, self.data.mask(entry), acquisition="ideal")[name]
+        return {"weight": weight, "results": {entry.name: self._test(run, WEIGHTED[name](weight), entry)}}
 
     def _test(self, run: Run, method: Method, entry: DomainEntry) -> dict[str, Any]:
         """Reconstruct the test slices of a domain, keep some as examples and return the scores of each."""

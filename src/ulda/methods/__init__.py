@@ -18,6 +18,7 @@ __all__ = [
     "CLASSICAL",
     "METHODS",
     "ULDA",
+    "WEIGHTED",
     "ChosenWeight",
     "DnCn",
     "Method",
@@ -40,3 +41,9 @@ CLASSICAL: dict[str, Callable[[], Method]] = {
     "wavelet": Wavelet,
 }
 """The methods without training, by their names in commands and tables."""
+
+WEIGHTED: dict[str, Callable[[float], Method]] = {
+    "TV": lambda weight: TotalVariation(weight=weight),
+    "wavelet": lambda weight: Wavelet(weight=weight),
+}
+"""Those of them that have a weight."""
