@@ -438,8 +438,9 @@ def test_what_cannot_be_learned_from_is_refused(knee: Domain, scan: Domain, imag
         adapt(base(), scan, settings=QUICK)
     with pytest.raises(UldaError, match="needs 2 slices to tell a gain from chance"):
         adapt(base(), scan, slices=1, self_supervised=True, settings=QUICK)
-    with pytest.raises(UldaError, match="is undersampled already; leave out the mask"):
-        adapt(base(), scan, mask=cartesian_mask(SIDE, 0.3), self_supervised=True, settings=QUICK)
+    for lines in ({"mask": cartesian_mask(SIDE, 0.3)}, {"ratio": 0.3}):
+        with pytest.raises(UldaError, match="is undersampled already; leave out the mask and the ratio"):
+            adapt(base(), scan, **lines, self_supervised=True, settings=QUICK)
     with pytest.raises(UldaError, match="leave out augment"):
         adapt(base(), scan, self_supervised=True, settings=QUICK, changes={"augment": True})
     center = Mask(tuple(12 <= i < 20 for i in range(SIDE)))

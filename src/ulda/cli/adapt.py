@@ -49,7 +49,7 @@ def adapt(
     preset: PresetOption = None,
     rank: RankOption = None,
     aug: AugOption = None,
-    ratio: Annotated[float, typer.Option(help="The fraction of lines that is kept.")] = 0.2,
+    ratio: Annotated[float | None, typer.Option(help="The fraction of lines that is kept.", show_default="0.2")] = None,
     mask: Annotated[Path | None, typer.Option(help="A file with the mask, instead of --ratio.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the mask, the choice of slices and the training.")] = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="The most gradient steps to take.")] = None,

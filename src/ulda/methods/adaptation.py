@@ -25,6 +25,9 @@ from ulda.training.settings import Settings
 from ulda.training.slices import TrainingSplit, acquisition_of, choose_slices, opened, references, split_for_training
 from ulda.training.tasks import Gain, Task
 
+_RATIO = 0.2
+"""Of the lines that are kept, where nothing else is said."""
+
 
 @dataclass(frozen=True)
 class Adaptation:
@@ -91,7 +94,7 @@ def adapt(
     *,
     slices: int | None = None,
     mask: Mask | None = None,
-    ratio: float = 0.2,
+    ratio: float | None = None,
     seed: int = 0,
     preset: str | None = None,
     settings: Settings | None = None,
@@ -119,7 +122,8 @@ def adapt(
     slices
         How many slices to train on, spread over the subjects; all if None.
     mask, ratio
-        The sampled lines of fully sampled slices; without a mask, this ratio of the lines drawn with `seed`.
+        The sampled lines of fully sampled slices; without a mask, this ratio of the lines, 0.2 if None, drawn with
+        `seed`.
     seed
         Seed of the mask, of the choice of slices and of the training.
     preset, settings, changes
@@ -237,7 +241,7 @@ class Selection:
 
     slices: int | None
     mask: Mask | None
-    ratio: float
+    ratio: float | None
     seed: int
     acquisition: str
 
@@ -249,7 +253,7 @@ class Selection:
         """Return the lines to keep of fully sampled slices."""
         n_lines = train.shape[train.header.phase_axis]
         if self.mask is None:
-            return cartesian_mask(n_lines, self.ratio, seed=self.seed)
+            return cartesian_mask(n_lines, _RATIO if self.ratio is None else self.ratio, seed=self.seed)
         if self.mask.n_lines != n_lines:
             raise UldaError(f"the mask has {self.mask.n_lines} lines, but the slices of {train.name} have {n_lines}")
         return self.mask
@@ -281,8 +285,8 @@ def _undersampled_target(data: Domain, name: str, selection: Selection) -> Targe
     train = data.select(split="train" if any(data.label("split")) else "")
     if len(train) == 0:
         raise UldaError(f"the domain {data.name} has no slices in the split train, so there is nothing to learn from")
-    if selection.mask is not None and train.undersampled:
-        raise UldaError(f"the domain {data.name} is undersampled already; leave out the mask")
+    if train.undersampled and (selection.mask is not None or selection.ratio is not None):
+        raise UldaError(f"the domain {data.name} is undersampled already; leave out the mask and the ratio")
     train, simulated = selection.chosen(train), selection.simulated(data)
     task = undersampled_task(name, train, selection.mask_for(train), simulated, selection.seed)
     split = TrainingSplit(train, train, "lines of the same slices, held out from the training")
