@@ -1,15 +1,16 @@
-"""What adaptation without references is worth on measured data, beside adaptation with them; judged subject by subject.
+"""What adaptation with 5 slices is worth on measured data, with references and without; judged subject by subject.
 
 Run: ``python -m benchmarks.self_supervised [--base FOLDER] [--steps N] [--patients 0 1 2 3 4]``
 
 Low-field brain, 3x
-    Measured k-space at 0.055 T, cropped or zero-padded to 128 x 128; leave one patient out: adapted with the slices of
-    the other patients of `--patients`.
+    Measured k-space at 0.055 T, cropped or zero-padded to 128 x 128; leave one patient out: adapted with slices of the
+    other patients of `--patients`.
 Kidney, 4x
     Complex images with their own phase: adapted with the subject of one vendor, judged with that of the other.
 
-The weight of total variation is the best of `WEIGHTS` on the slices that the adaptations learn from. With references,
-subjects are held out to validate where there are several; without, all slices are learned from and lines validate.
+The weights of total variation and wavelets are chosen on slices of the subjects that the adaptations learn from. With
+references, subjects are held out to validate where there are several; without, lines validate. The table is written
+into ``docs/real-kspace.md``.
 Every result is written at once, and a run that was stopped continues: finished rows are kept as long as the base and
 the settings are the same, and an adaptation goes on from its checkpoint in `--work`.
 """
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scripts.marked import write_between
 from ulda.data import Domain, DomainWriter, Header, Record
+from ulda.evaluation import chosen_weights, paired_difference
 from ulda.io.atomic import atomic_output
-from ulda.methods import TotalVariation, ZeroFilled, load_method
+from ulda.methods import WEIGHTED, ZeroFilled, load_method
 from ulda.methods.adaptation import adapt
 from ulda.metrics import evaluate
 from ulda.models.bundled import model_folder
@@ -41,13 +43,17 @@ from ulda.training.slices import normalised_images
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 RESULTS = Path(__file__).parent / "results" / "self-supervised.json"
+PAGE = Path(__file__).parents[1] / "docs" / "real-kspace.md"
 CONTRASTS = ("FLAIR", "FSE", "GRE")
 SIDE = 128
 RATIOS = {"lowfield": 1 / 3, "kidney": 0.25}
-WEIGHTS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.12)
-WEIGHED = 8
-"""The most slices that the weight of total variation is chosen with."""
+SLICES = 5
+"""So many are learned from."""
 
+WEIGHED = 8
+"""The most slices that the weight of a classical method is chosen with."""
+
+CLASSICAL = {"total variation": WEIGHTED["TV"], "wavelet": WEIGHTED["wavelet"]}
 ADAPTED = {"with references": False, "self-supervised": True}
 
 Method = Callable[[Tensor, Physics], Tensor]
@@ -97,7 +103,8 @@ def folds(names: Sequence[str], work: Path, data: Path, patients: Sequence[int])
             yield Fold("lowfield", subject, *parted(brain, subject))
     if "kidney" in names:
         kidney = write_kidney(work / "kidney.h5", data)
-        yield Fold("kidney", "ukat-philips1", *parted(kidney, "ukat-philips1"))
+        for subject in sorted(set(kidney.subjects)):
+            yield Fold("kidney", subject, *parted(kidney, subject))
 
 
 def parted(domain: Domain, subject: str) -> tuple[Domain, Domain]:
@@ -106,10 +113,10 @@ def parted(domain: Domain, subject: str) -> tuple[Domain, Domain]:
     return domain.take(others), domain.select(subject=subject)
 
 
-def scores(method: Method, domain: Domain, ratio: float, every: int = 1) -> dict[str, float]:
+def scores(method: Method, domain: Domain, ratio: float) -> dict[str, float]:
     """Return the mean PSNR and SSIM of magnitudes with peak 1."""
     axis = domain.header.phase_axis
-    images = normalised_images(domain)[::every]
+    images = normalised_images(domain)
     physics = CartesianMRI(cartesian_mask(images.shape[axis], ratio), axis)
     found = []
     for reference in images.split(4):
@@ -121,20 +128,17 @@ def scores(method: Method, domain: Domain, ratio: float, every: int = 1) -> dict
     }
 
 
-def best_weight(train: Domain, ratio: float) -> float:
-    """Return the weight of total variation with the best mean PSNR on the slices that are learned from."""
-    every = max(1, -(-len(train) // WEIGHED))
-    return max(WEIGHTS, key=lambda weight: scores(TotalVariation(weight=weight), train, ratio, every)["psnr"])
-
-
 def row_of(fold: Fold, method: str, base: str, changes: dict[str, Any], work: Path) -> dict[str, Any]:
     """Return the scores of one method on the slices of the subject that was left out."""
     ratio, facts = RATIOS[fold.name], dict[str, Any]()
     if method == "zero-filled":
         reconstruct: Method = ZeroFilled()
-    elif method == "total variation":
-        facts["weight"] = best_weight(fold.train, ratio)
-        reconstruct = TotalVariation(weight=facts["weight"])
+    elif method in CLASSICAL:
+        axis = fold.train.header.phase_axis
+        mask = cartesian_mask(fold.train.shape[axis], ratio)
+        name = "TV" if method == "total variation" else method
+        facts["weight"] = chosen_weights(fold.train, mask, largest=WEIGHED)[name]
+        reconstruct = WEIGHTED[name](facts["weight"])
     elif method == "un-adapted":
         model = load_method(model_folder(base))
         model.add_domain(fold.name)
@@ -143,6 +147,7 @@ def row_of(fold: Fold, method: str, base: str, changes: dict[str, Any], work: Pa
         result = adapt(
             base,
             fold.train,
+            slices=SLICES,
             ratio=ratio,
             changes=changes,
             name=fold.name,
@@ -159,7 +164,7 @@ def _of_domain(model: Any, domain: str) -> Method:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the gain of every method over the un-adapted base by set: mean and standard error over the subjects."""
+    """Return the gain of every method over the un-adapted base by set: mean and bootstrap interval by subject."""
     found: dict[str, Any] = {}
     start = {(row["set"], row["subject"]): row for row in rows if row["method"] == "un-adapted"}
     for row in rows:
@@ -169,12 +174,33 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: {method: _mean(gains) for method, gains in by.items()} for name, by in found.items()}
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return a Markdown table of PSNR and SSIM, a row for each subject, and what the adaptations gain by set."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = [f"| set | left out | {' | '.join(methods)} |", "| --- | --- |" + " --- |" * len(methods)]
+    for name, subject in dict.fromkeys((row["set"], row["subject"]) for row in rows):
+        found = {row["method"]: row for row in rows if (row["set"], row["subject"]) == (name, subject)}
+        cells = [f"{found[m]['psnr']:.2f} / {found[m]['ssim']:.3f}" if m in found else "-" for m in methods]
+        lines.append(f"| {name} | {subject} | {' | '.join(cells)} |")
+    lines += ["", "| set | gain over un-adapted | PSNR | 95 % interval by subject |", "| --- | --- | --- | --- |"]
+    for name, by_method in summary(rows).items():
+        for method in (method for method in ADAPTED if method in by_method):
+            found = by_method[method]
+            low, high = found["interval"]
+            lines.append(f"| {name} | {method} | {found['psnr']:+.2f} dB | [{low:+.2f}, {high:+.2f}] |")
+    return "\n".join(lines)
+
+
 def _mean(gains: list[tuple[float, float]]) -> dict[str, Any]:
-    columns = dict(zip(("psnr", "ssim"), zip(*gains, strict=True), strict=True))
-    means: dict[str, Any] = {name: round(statistics.fmean(values), 4) for name, values in columns.items()}
-    n = len(gains)
-    error = round(statistics.stdev(columns["psnr"]) / n**0.5, 3) if n > 1 else None
-    return means | {"psnr_standard_error": error, "subjects": n}
+    psnr, ssim = (np.array(values) for values in zip(*gains, strict=True))
+    subjects = [str(number) for number in range(len(gains))]
+    found = paired_difference(psnr, np.zeros_like(psnr), subjects)
+    return {
+        "psnr": round(float(psnr.mean()), 3),
+        "ssim": round(float(ssim.mean()), 4),
+        "interval": [round(found.low, 3), round(found.high, 3)],
+        "subjects": len(gains),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -193,12 +219,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     changes = {} if options.steps is None else {"steps": options.steps}
     weights = read_facts(model_folder(options.base), BASE_FORMAT)["weights"]
-    what = {"base_weights": weights, "changes": changes, "patients": options.patients, "ratios": RATIOS}
+    what = {
+        "base_weights": weights,
+        "changes": changes,
+        "patients": options.patients,
+        "slices": SLICES,
+        "ratios": RATIOS,
+    }
     rows: list[dict[str, Any]] = []
     if options.out.exists():
         earlier = json.loads(options.out.read_text(encoding="utf-8"))
         rows = earlier["rows"] if {key: earlier.get(key) for key in what} == what else []
-    methods = ("zero-filled", "total variation", "un-adapted", *ADAPTED)
+    methods = ("zero-filled", *CLASSICAL, "un-adapted", *ADAPTED)
     place = options.work / "-".join([weights[:12], str(options.steps), *map(str, options.patients)])
     for fold in folds(options.sets, options.work, options.data, options.patients):
         for method in methods:
@@ -209,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with atomic_output(options.out, overwrite=True) as temporary:
                 temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             print(f"{fold.name:10}{fold.subject:16}{method:18}{row['psnr']:8.2f}{row['ssim']:8.3f}", flush=True)
-    print(json.dumps(summary(rows), indent=1))
+    write_between(PAGE, "<!-- adapted -->", "<!-- end -->", f"\n{table(rows)}\n")
 
 
 if __name__ == "__main__":
