@@ -27,7 +27,7 @@ from ulda.training.tasks import Task
 
 OUT = RESULTS / "ingredients.json"
 SOURCES = ("brain", "prostate", "cardiac", "natural")
-SIZE, STEPS, PHASES = 96, 600, (2, 3)
+SIZE, STEPS, PHASES = 96, 300, (1, 2)
 SETS = {
     "lowfield-3x": "low-field brain, 3x",
     "complex-kidney": "kidney",
@@ -51,7 +51,7 @@ PLANS: dict[str, Plan] = {
     "phase, noise and coils": (ACQUISITIONS["ideal"], {}, {}),
     "demodulation": (SCANNER, {"phase_lines": 0}, {}),
     "noise-aware weight": (SCANNER, {"noise_aware": False}, {}),
-    "total variation first": (SCANNER, {"total_variation_first": False}, {}),
+    "total variation as the start": (SCANNER, {"start": "zero-filling"}, {}),
     "logarithm in the loss": (SCANNER, {}, {"logarithmic": False, "ssim_weight": 0.01}),
 }
 """What is left out: the acquisition, and changes of network and training."""

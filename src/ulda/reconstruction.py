@@ -81,8 +81,8 @@ class Result:
     measurement, physics, regularizer
         What was solved: the scaled measurements ``(n, ...)``, their operator with the phase and noise that they say of
         themselves, and a copy of the regulariser.
-    solution
-        The solver's result ``(n, H, W)``, in the scale of `measurement`.
+    start, solution
+        Where the solver started, and its result: ``(n, H, W)``, in the scale of `measurement`.
     scale
         By what each slice had been divided, ``(n,)``; 0 for an empty slice, whose image is empty, too.
     facts
@@ -95,17 +95,18 @@ class Result:
     measurement: Tensor
     physics: Physics
     regularizer: Regularizer
+    start: Tensor
     solution: Tensor
     scale: Tensor
     facts: dict[str, Any]
 
     def verify(self) -> Verdict:
         """Replay the run and compare it with the certificate."""
-        return verify(self.certificate, self.measurement, self.physics, self.regularizer, self.solution)
+        return verify(self.certificate, self.measurement, self.physics, self.regularizer, self.solution, self.start)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run file, HDF5 with the image and all that ``ulda verify`` needs."""
-        run = self.trace, self.measurement, self.physics, self.regularizer, self.solution
+        run = self.trace, self.measurement, self.physics, self.regularizer, self.solution, self.start
         save_run(path, *run, scale=self.scale, facts=self.facts, overwrite=overwrite)
 
 
@@ -154,16 +155,18 @@ def reconstruct(
     changes: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     options = model.options(chosen, safeguard=True, **changes)
     scaled, physics, peak = model.prepared(_in_precision_of(model, y if is_batch else y[None]), physics)
-    solution, trace = model.solve(scaled, physics, chosen, options)
+    start = model.start(scaled, physics)
+    solution, trace = model.solve(scaled, physics, chosen, options, x0=start)
     scale = peak.flatten() * (scaled.flatten(1).abs().amax(1) > 0)
     image = rescale(physics.shown(solution, scaled), scale)
     return Result(
         image=image if is_batch else image[0],
         trace=trace,
-        certificate=certify(trace, scaled, physics, regularizer, solution),
+        certificate=certify(trace, scaled, physics, regularizer, solution, start),
         measurement=scaled,
         physics=physics,
         regularizer=regularizer,
+        start=start,
         solution=solution,
         scale=scale,
         facts={"base": model.fingerprint, "domain": chosen},
@@ -274,7 +277,7 @@ def reconstruct_file(
         for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
             result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
-            run = result.trace, result.measurement, result.physics, result.solution
+            run = result.trace, result.measurement, result.physics, result.solution, result.start
             samples += writer.append(*run, scale=result.scale)["samples"]
             images += [result.image] if image_suffix(out) else []
             ratios += [measured.physics.mask.ratio] * len(measured.y)

@@ -25,13 +25,13 @@ from ulda.training.slices import opened
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
 SMALL = {
-    "ulda": "{width: 3, depth: 2, phases: 3, initialise: 0.5}",
+    "ulda": "{width: 3, depth: 2, initialise: 0.5}",
     "ulda-paper": "{width: 3, depth: 2, phases: 3}",
     "dncn": "{filters: 4, layers: 2, cascades: 2}",
     "unet": "{channels: 4, pools: 2}",
-    "lda": "{width: 3, depth: 2, phases: 3}",
+    "lda": "{width: 3, depth: 2}",
     "umri": "{filters: 4, layers: 2, cascades: 2}",
-    "meta": "{width: 3, depth: 2, phases: 3, inner_steps: 2}",
+    "meta": "{width: 3, depth: 2, inner_steps: 2}",
     "humus": "{cascades: 1, embed: 4, depths: [1], heads: [1], bottleneck_depth: 1, bottleneck_heads: 2, window: 4}",
 }
 DATA = "data: [{name: kidney, file: kidney.npz}]\n"
@@ -134,8 +134,6 @@ def test_sizes_belong_to_the_method_of_the_file() -> None:
         resolve(parse_config(DATA + "method: dncn\nnetwork: {filter: 2}\n"))
     with pytest.raises(UldaError, match="30 phases are to be trained, but the network has 3"):
         resolve(parse_config(DATA + "network: {phases: 3}\ntrain: {phases: [30]}"))
-    with pytest.raises(UldaError, match="one phase has nothing to learn"):
-        resolve(parse_config(DATA + "train: {phases: [1, 2]}"))
 
 
 def test_a_model_that_no_run_made_is_not_replaced(place: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from ulda.data import demo
 from ulda.errors import UldaError
-from ulda.methods import ULDA, DnCn, new_method
+from ulda.methods import ULDA, DnCn, TotalVariation, new_method
 from ulda.models.ulda import MEAN
 from ulda.physics import (
     CartesianMRI,
@@ -24,6 +25,7 @@ from ulda.physics import (
     noise_level,
     normalise_measurement,
 )
+from ulda.reconstruction import reconstruct
 from ulda.solvers import Options, Reconstruction, Repeated, elda
 from ulda.training import DescentPenalty, reconstruction_loss
 
@@ -60,13 +62,27 @@ def test_a_phase_is_an_iteration_of_the_solver(name: str) -> None:
         x, trace = model(y, physics, "knee", return_trace=True)
         options = model.options("knee")
         problem = Reconstruction(demodulated, scaled, model.regularizer("knee"))
-        expected, _ = elda(problem, demodulated.A_adjoint(scaled), model.proposal("knee"), options)
+        expected, _ = elda(problem, model.start(scaled, demodulated), model.proposal("knee"), options)
         if net.noise_aware:  # the noise of the measurement is kept
             expected = expected + demodulated.A_adjoint(scaled - demodulated.A(expected))
     assert torch.allclose(x, expected * phase * peak, atol=1e-5)
     assert torch.allclose(physics.A_adjoint(scaled), zero_filled, atol=1e-6)
-    assert len(trace) == model.n_phases == {"ulda": 4, "ulda-paper": 15}[name]
+    assert len(trace) == model.n_phases == {"ulda": 3, "ulda-paper": 15}[name]
     assert options.eps_0 == pytest.approx(net.eps_ratio * net.adapter_weight * math.sqrt(2), rel=0.1)
+
+
+def test_the_default_starts_from_total_variation_and_the_paper_from_zero_filling() -> None:
+    """Both in the image without its phase; the run file keeps a start that does not follow from the measurement."""
+    physics = CartesianMRI(cartesian_mask(64, 0.3))
+    scaled, zero_filled, _ = normalise_measurement(physics.A(knee()), physics)
+    demodulated = physics.with_knowledge(low_resolution_phase(zero_filled, 16))
+    expected = TotalVariation(weight=0.002, iterations=100, tolerance=0)(scaled, demodulated)
+    torch.testing.assert_close(small(["knee"]).start(scaled, demodulated), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(small(["knee"], "ulda-paper").start(scaled, physics), zero_filled)
+    result = reconstruct(small(["knee"]), physics.A(knee()), physics, domain="knee")
+    assert result.certificate["start"] == "given"
+    assert result.verify().ok
+    assert not replace(result, start=zero_filled).verify().ok
 
 
 def test_the_parameters_are_those_of_the_method() -> None:
@@ -93,12 +109,12 @@ def test_the_parameters_are_those_of_the_method() -> None:
 def test_a_new_domain_starts_from_the_mean_of_the_sources() -> None:
     model = small(["a", "b"], rank=3)
     with torch.no_grad():
-        model.proposals["a"].get_parameter("proposal.log_beta").add_(1)
+        model.proposals["a"].get_parameter("log_beta").add_(1)
     model.add_domain("c")
     for name, parameter in model.prior.adapters["c"].named_parameters():
         a, b = (model.prior.adapters[source].get_parameter(name) for source in "ab")
         assert torch.allclose(parameter, (a + b) / 2)
-    second, third = (model.proposals[name].get_parameter("proposal.log_beta").detach() for name in "bc")
+    second, third = (model.proposals[name].get_parameter("log_beta").detach() for name in "bc")
     assert torch.allclose(third, second + 0.5)
     assert model.prior.rank("c") == 3
     assert model.prior.rank("a") == 0
@@ -165,7 +181,7 @@ def test_the_penalty_counts_proposals_that_do_not_descend_and_teaches_them(safeg
     physics = CartesianMRI(cartesian_mask(64, 0.3))
     y, found = physics.A(knee()), {}
     for log_kappa in (0.0, 7.0):
-        model = small(["knee"], phases=3, total_variation_first=False)
+        model = small(["knee"], phases=3)
         with torch.no_grad():
             model.proposals["knee"].get_parameter("log_kappa").fill_(log_kappa)
         tracked = Reconstruction(physics, y, model.regularizer("knee"), track_values=True)
@@ -181,7 +197,7 @@ def test_the_penalty_counts_proposals_that_do_not_descend_and_teaches_them(safeg
 
 
 def test_beyond_t_the_steps_of_the_last_phase_are_repeated() -> None:
-    model = small(["knee"], phases=3, total_variation_first=False)
+    model = small(["knee"], phases=3)
     with torch.no_grad():
         model.proposals["knee"].get_parameter("log_kappa").copy_(torch.linspace(-1, 0, 15))
     physics = CartesianMRI(cartesian_mask(64, 0.3))
@@ -189,7 +205,7 @@ def test_beyond_t_the_steps_of_the_last_phase_are_repeated() -> None:
     repeated, one = Repeated(model.proposal("knee")), model.options("knee", iterations=1)
     with torch.no_grad():
         x, _ = model.solve(y, physics, "knee", one, proposal=repeated, x0=start)
-        last = small(["knee"], phases=1, total_variation_first=False)
+        last = small(["knee"], phases=1)
         last.load_state_dict({k: v[-5:] if k.startswith("proposals.") else v for k, v in model.state_dict().items()})
         expected, _ = last.solve(y, physics, "knee", one, x0=start)
     assert torch.equal(x, expected)
@@ -276,7 +292,7 @@ def test_all_that_reconstructs_a_domain_is_in_its_fingerprint() -> None:
     model = small(["brain"], rank=2)
     model.add_domain("knee")
     before = {name: model.domain_fingerprint(name) for name in ("brain", "knee")}
-    names = ("proposals.knee.proposal.log_alpha", "prior.updates.knee.up.0.real", "prior.adapters.knee.layer.real")
+    names = ("proposals.knee.log_alpha", "prior.updates.knee.up.0.real", "prior.adapters.knee.layer.real")
     for name in names:
         with torch.no_grad():
             model.get_parameter(name).add_(0.01)

@@ -14,7 +14,6 @@ from ulda.solvers import (
     Proposal,
     Reconstruction,
     Run,
-    TotalVariationFirst,
     Trace,
     certify,
     elda,
@@ -27,7 +26,6 @@ PROPOSALS = {
     "accelerated": AcceleratedProposal(
         8, 2, alpha=0.5, beta=[0.5, 0.5, 50.0, 50.0, 0.5, 50.0, 0.5, 0.5], kappa=0.2, momentum=0.5
     ),
-    "total variation first": TotalVariationFirst(GradientProposal(3, alpha=0.5, beta=[50.0, 0.5, 0.5])),
 }
 
 

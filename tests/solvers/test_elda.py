@@ -24,7 +24,6 @@ from ulda.solvers import (
     Proposal,
     Reconstruction,
     Status,
-    TotalVariationFirst,
     Trace,
     elda,
 )
@@ -47,9 +46,8 @@ def knee_problem(n: int, side: int = 128) -> tuple[Reconstruction, torch.Tensor]
         GradientProposal(8, beta=[0.2, 50.0] * 4),
         AcceleratedProposal(8, beta=[0.2, 50.0] * 4, kappa=0.5),
         AcceleratedProposal(24, 3, beta=[0.2, 2.0, 50.0] * 4 + [50.0] * 12, kappa=0.01, momentum=0.5, gains=False),
-        TotalVariationFirst(GradientProposal(7, 0.5, [50.0, 0.5] * 3 + [50.0])),
     ],
-    ids=["gradient", "accelerated", "several steps", "total variation first"],
+    ids=["gradient", "accelerated", "several steps"],
 )
 @torch.no_grad()
 def test_a_slice_is_the_same_alone_and_in_any_batch(proposal: Proposal) -> None:

@@ -71,7 +71,7 @@ def psnr_per_phase(
     domain: str | None = None,
     iterations: int | None = None,
 ) -> Tensor:
-    """Return the PSNR of zero-filling, where the first phase starts, and after each phase: ``(phases + 1, n)``.
+    """Return the PSNR of the start of the solver and after each phase: ``(phases + 1, n)``.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def psnr_per_phase(
         The magnitude images ``(n, H, W)``, whose peaks are the data ranges.
     """
     scaled, physics, peak = model.prepared(y, physics)
-    found = [physics.A_adjoint(scaled)]
+    found = [model.start(scaled, physics)]
 
     def keep(status: Status) -> None:
         solution = found[-1].clone()
@@ -92,7 +92,7 @@ def psnr_per_phase(
 
     chosen = model.active_domain(domain)
     model.solve(scaled, physics, chosen, _options(model, chosen, iterations), callback=keep)
-    images = torch.stack([found[0], *(physics.shown(solution, scaled) for solution in found[1:])]).abs() * peak
+    images = torch.stack([physics.shown(solution, scaled) for solution in found]).abs() * peak
     return psnr(images, reference.expand_as(images), data_range=reference.amax((-2, -1)))
 
 

@@ -65,15 +65,11 @@ def resolve(
 
 
 def check_phases(settings: Settings, sizes: Mapping[str, Any]) -> None:
-    """Refuse to train more phases than a network of these sizes has, or only one that learns nothing."""
+    """Refuse to train more phases than a network of these sizes has."""
     n_phases = sizes.get("phases")
-    if not settings.phases or n_phases is None:
-        return
-    if max(settings.phases) > n_phases:
+    if settings.phases and n_phases is not None and max(settings.phases) > n_phases:
         wanted = f"{max(settings.phases)} phases are to be trained, but the network has {n_phases}"
         raise UldaError(f"{wanted}; change train.phases or network.phases")
-    if sizes.get("total_variation_first") and min(settings.phases) < 2:
-        raise UldaError("with total_variation_first one phase has nothing to learn; begin train.phases with 2 or more")
 
 
 def train(

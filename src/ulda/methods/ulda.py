@@ -31,12 +31,12 @@ from ulda.solvers import (
     Options,
     Proposal,
     Reconstruction,
-    TotalVariationFirst,
     Trace,
     elda,
 )
 from ulda.solvers.objective import Evaluation, SmoothedObjective
 from ulda.solvers.proposals import Candidate, Memory
+from ulda.solvers.total_variation import total_variation
 from ulda.solvers.trace import Callback
 from ulda.training import stages
 from ulda.training.history import Progress, Report, total_steps
@@ -49,6 +49,9 @@ UNADAPTED = "unadapted"
 
 _EPS_RANGE = 0.01
 """The last smoothing, relative to the first."""
+
+_START = (0.002, 100)
+"""Weight and iterations of a total variation reconstruction as a start, for images whose zero-filled peak is 1."""
 
 _ANY_DOMAIN = ("rank", "initialise", "safeguard")
 """Sizes that an adapter does not depend on."""
@@ -134,12 +137,10 @@ class ULDA(TrainableMethod):
 
     def _new_proposal(self) -> Proposal:
         net = self.network
-        n_phases = net.phases - net.total_variation_first
-        n_steps = 1 if net.shared_steps else n_phases * net.steps_per_phase
-        proposal: Proposal = GradientProposal(n_steps)
+        n_steps = 1 if net.shared_steps else net.phases * net.steps_per_phase
         if net.proposal == "accelerated":
-            proposal = AcceleratedProposal(n_steps, net.steps_per_phase)
-        return TotalVariationFirst(proposal) if net.total_variation_first else proposal
+            return AcceleratedProposal(n_steps, net.steps_per_phase)
+        return GradientProposal(n_steps)
 
     def active_domain(self, domain: str | None = None) -> str:
         """Return the domain to use: the one named, or the model's own."""
@@ -224,6 +225,14 @@ class ULDA(TrainableMethod):
         noise = noise_level(scaled, physics.mask, physics.axis)
         return scaled, physics.with_knowledge(phase, noise, keeps_noise=True), peak
 
+    @torch.no_grad()
+    def start(self, y: Tensor, physics: Physics) -> Tensor:
+        """Return where the solver starts, for measurements that are scaled already."""
+        zero_filled = physics.A_adjoint(y)
+        if self.network.start == "zero-filling":
+            return zero_filled
+        return total_variation(physics.normal_operator(), zero_filled, *_START, norm=physics.norm())
+
     def solve(
         self,
         y: Tensor,
@@ -247,14 +256,14 @@ class ULDA(TrainableMethod):
         options, proposal
             In place of `options(domain)` and `proposal(domain)`.
         x0
-            Where to start, instead of zero-filling.
+            Where to start, instead of `start`.
         callback
             Called after every phase.
         recompute
             For training with less memory; see `ulda.models.Regularizer`.
         """
         problem = Reconstruction(physics, y, self.regularizer(domain, recompute=recompute))
-        start = physics.A_adjoint(y) if x0 is None else x0
+        start = self.start(y, physics) if x0 is None else x0
         return elda(problem, start, proposal or self.proposal(domain), options or self.options(domain), callback)
 
     def is_adapted(self, parameter: str, domain: str) -> bool:

@@ -1,7 +1,7 @@
 """The modified ELDA: the algorithm, its objective, its record and its certificate."""
 
 from ulda.solvers.certificate import certify, describe
-from ulda.solvers.composed import Repeated, TotalVariationFirst, proposal_from_dict
+from ulda.solvers.composed import Repeated, proposal_from_dict
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
@@ -34,7 +34,6 @@ __all__ = [
     "SmoothedObjective",
     "Status",
     "Step",
-    "TotalVariationFirst",
     "Trace",
     "Verdict",
     "beta_from_gamma",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -18,58 +16,7 @@ from ulda.solvers.proposals import (
     GradientProposal,
     Memory,
     Proposal,
-    checked_count,
 )
-from ulda.solvers.total_variation import total_variation
-
-MOST_ITERATIONS = 1_000
-"""More iterations than a total variation needs as a start."""
-
-
-class TotalVariationFirst(Proposal):
-    """The total variation reconstruction in the first phase, another proposal in those that follow.
-
-    Parameters
-    ----------
-    proposal
-        What proposes from the second phase on; its memory begins there.
-    weight, iterations
-        Of the total variation, for images whose zero-filled peak is 1.
-
-    Examples
-    --------
-    >>> TotalVariationFirst(GradientProposal(3)).n_phases
-    4
-    """
-
-    kind: ClassVar[str] = "total variation first"
-
-    def __init__(self, proposal: Proposal, weight: float = 0.002, iterations: int = 100) -> None:
-        super().__init__()
-        self.proposal, self.weight, self.iterations = proposal, weight, iterations
-        self.n_phases = proposal.n_phases + 1
-
-    def first_memory(self, x0: Tensor, at_x0: Evaluation) -> Memory:
-        """Return that of the other proposal."""
-        return self.proposal.first_memory(x0, at_x0)
-
-    def forward(
-        self, problem: SmoothedObjective, x: Tensor, at_x: Evaluation, eps: Tensor, t: int, memory: Memory
-    ) -> list[Candidate]:
-        """Return the candidates of a phase."""
-        if t > 0:
-            candidates: list[Candidate] = self.proposal(problem, x, at_x, eps, t - 1, memory)
-            return candidates
-        with torch.no_grad():
-            zero_filled = -problem.fidelity_grad(torch.zeros_like(x))
-            u = total_variation(lambda v: v - problem.unmeasured(v), zero_filled, self.weight, self.iterations)
-            at_u = replace(at_x, grad_f=problem.fidelity_grad(u))
-        return [Candidate(u, self.proposal.first_memory(u, at_u))]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the kind, the total variation and the other proposal."""
-        own = {"kind": self.kind, "weight": self.weight, "iterations": self.iterations}
-        return own | {"proposal": self.proposal.as_dict()}
 
 
 class Repeated(Proposal):
@@ -114,12 +61,7 @@ def proposal_from_dict(content: dict[str, Any]) -> Proposal:
     content = dict(content)
     kind = content.pop("kind", None)
     if kind == Repeated.kind and set(content) == {"proposal"}:
-        return Repeated(_from_dict_within(content["proposal"], also=TotalVariationFirst.kind))
-    if kind == TotalVariationFirst.kind and set(content) == {"weight", "iterations", "proposal"}:
-        weight, iterations = content["weight"], checked_count("iterations", content["iterations"], MOST_ITERATIONS)
-        if type(weight) is not float or not 0 < weight < math.inf:
-            raise UldaError(f"the weight of the total variation must be positive and finite, but it is {weight!r}")
-        return TotalVariationFirst(_from_dict_within(content["proposal"]), weight, iterations)
+        return Repeated(_repeated_from_dict(content["proposal"]))
     if kind not in (GradientProposal.kind, AcceleratedProposal.kind):
         raise UldaError(f"a proposal of the kind {kind!r} cannot be built from its description; pass the proposal")
     dtype = {"float32": torch.float32, "float64": torch.float64}.get(content.pop("precision", None))
@@ -143,14 +85,10 @@ def proposal_from_dict(content: dict[str, Any]) -> Proposal:
     return proposal
 
 
-def _from_dict_within(content: Any, also: str | None = None) -> Proposal:
-    """Build the proposal that another is made of; those that are made of others are few and not nested further."""
-    if not isinstance(content, dict) or content.get("kind") not in (
-        GradientProposal.kind,
-        AcceleratedProposal.kind,
-        also,
-    ):
-        raise UldaError("what a proposal is made of cannot be built from its description; pass the proposal")
+def _repeated_from_dict(content: Any) -> Proposal:
+    """Build the proposal that is repeated, which is not itself a repetition."""
+    if not isinstance(content, dict) or content.get("kind") == Repeated.kind:
+        raise UldaError("the proposal that is repeated cannot be built from its description; pass the proposal")
     return proposal_from_dict(content)
 
 

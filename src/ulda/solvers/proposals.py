@@ -104,7 +104,7 @@ class GradientProposal(Proposal):
         self, n_steps: int = 1, alpha: float | Sequence[float] = 1.0, beta: float | Sequence[float] = 0.5
     ) -> None:
         super().__init__()
-        self.n_phases = checked_count("n_steps", n_steps, MOST_NUMBERS)
+        self.n_phases = _checked_count("n_steps", n_steps, MOST_NUMBERS)
         self.log_alpha = _logarithms("alpha", alpha, n_steps)
         self.log_beta = _logarithms("beta", beta, n_steps)
 
@@ -181,8 +181,8 @@ class AcceleratedProposal(Proposal):
         gains: bool = True,
     ) -> None:
         super().__init__()
-        checked_count("n_steps", n_steps, MOST_NUMBERS)
-        self.steps_per_phase = checked_count("steps_per_phase", steps_per_phase, MOST_STEPS)
+        _checked_count("n_steps", n_steps, MOST_NUMBERS)
+        self.steps_per_phase = _checked_count("steps_per_phase", steps_per_phase, MOST_STEPS)
         if n_steps != 1 and n_steps % steps_per_phase:
             raise UldaError(f"n_steps must be 1 or a multiple of steps_per_phase, {steps_per_phase}, not {n_steps}")
         self.n_phases = max(1, n_steps // steps_per_phase)
@@ -255,8 +255,7 @@ def _described(proposal: Proposal) -> dict[str, Any]:
     return found | {name: parameter.detach().double().tolist() for name, parameter in parameters.items()}
 
 
-def checked_count(name: str, value: int, most: int) -> int:
-    """Return a count that may come from anywhere, once it is known to be one."""
+def _checked_count(name: str, value: int, most: int) -> int:
     if type(value) is not int or not 1 <= value <= most:
         raise UldaError(f"{name} must be a whole number from 1 to {most}, but it is {value!r}")
     return value

@@ -49,8 +49,8 @@ class Network(BaseModel):
     noise_aware
         Let the weight of the regulariser grow with the noise. Where the noise is to be kept, what the solution leaves
         of the measurements is put back. In a training with noise that is so for half of the slices.
-    total_variation_first
-        Propose the total variation reconstruction in the first phase.
+    start
+        Where the solver starts: zero-filling, or a total variation reconstruction.
     safeguard
         Test every proposal. Without it every proposal is taken and nothing is promised.
     """
@@ -71,15 +71,13 @@ class Network(BaseModel):
     initialise: float = Field(0.0, ge=0, le=1)
     phase_lines: int = Field(0, ge=0)
     noise_aware: bool = False
-    total_variation_first: bool = False
+    start: Literal["zero-filling", "total variation"] = "zero-filling"
     safeguard: bool = True
 
     @model_validator(mode="after")
     def _one_gradient_step(self) -> Network:
         if self.proposal == "gradient" and self.steps_per_phase > 1:
             raise ValueError("a gradient proposal takes one step per phase; set proposal to accelerated for several")
-        if self.total_variation_first and self.phases < 2:
-            raise ValueError("with total_variation_first a network needs 2 phases or more")
         return self
 
 
