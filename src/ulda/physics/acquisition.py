@@ -16,10 +16,9 @@ from torch import Tensor
 
 from ulda.errors import UldaError
 from ulda.physics.calibration import noise_level
-from ulda.physics.coils import coil_physics
 from ulda.physics.fft import fft2c, ifft2c
 from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, random_mask
-from ulda.physics.operators import CartesianMRI, Physics, coil_combine, root_sum_of_squares
+from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine, root_sum_of_squares
 
 BACKGROUND = 0.05
 """Pixels below this part of the peak hold no signal."""
@@ -96,8 +95,7 @@ class Acquisition:
         Returns
         -------
             The measurements, their operator, and the images with their phase, which are the reference. Several coils
-            shade them to a peak of about 1 again; their maps come from the calibration lines, as those of a scanner do,
-            and the reference is combined with them.
+            shade them to a peak of 1 again; the operator knows their maps.
         """
         shape = (images.shape[-2], images.shape[-1])
         if mask is None:
@@ -119,7 +117,7 @@ class Acquisition:
         y = y * mask.along(axis)
         physics: Physics = CartesianMRI(mask, axis)
         if n_coils > 1:
-            physics = coil_physics(y, mask, axis, few_lines=normalised(fields).to(images))
+            physics = MultiCoilMRI(mask, normalised(fields).to(images), axis)
             shown = coil_combine(shown, physics.maps)
         if self.snr_db is not None and not keep_noise:
             physics = physics.with_knowledge(noise=noise_level(y, mask, axis))

@@ -16,7 +16,7 @@ LARGEST_PATCH = 6
 SMALLEST_PATCH = 3
 
 
-def coil_physics(y: Tensor, mask: Mask, axis: int = -2, *, few_lines: Tensor | None = None) -> MultiCoilMRI:
+def coil_physics(y: Tensor, mask: Mask, axis: int = -2) -> MultiCoilMRI:
     """Return the operator of several coils, with sensitivities estimated from the calibration lines.
 
     Patches of more than a third of the centre lines lose much of the signal, so fewer lines have smaller patches.
@@ -27,14 +27,10 @@ def coil_physics(y: Tensor, mask: Mask, axis: int = -2, *, few_lines: Tensor | N
         K-space ``(..., coils, H, W)``.
     mask, axis
         The sampled lines and their axis.
-    few_lines
-        The maps to use where there are too few centre lines; None to refuse such masks.
     """
     patch = min(LARGEST_PATCH, max(SMALLEST_PATCH, mask.n_center // 3 + 1))
     if mask.n_center >= patch:
         return MultiCoilMRI(mask, espirit_maps(y, mask, axis, kernel_size=patch), axis)
-    if few_lines is not None:
-        return MultiCoilMRI(mask, few_lines, axis)
     raise UldaError(
         f"only {mask.n_center} lines around the centre of k-space are sampled, but coil sensitivities need "
         f"{SMALLEST_PATCH}; sample more of them"
