@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ulda.data.image_output import image_suffix, save_images
 from ulda.data.measurements import Undersampling, count_slices, measurements, slice_affine
 from ulda.data.readers import KindChoice
 from ulda.errors import UldaError
+from ulda.methods.strength import SLICES
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
@@ -235,6 +237,7 @@ def reconstruct_file(
     iterations: int | None = None,
     kind: KindChoice = "auto",
     noise: str = "keep",
+    strength: float | None = None,
     command: str = "",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -256,6 +259,9 @@ def reconstruct_file(
         What arrays without metadata hold.
     noise
         What to do with the noise, see `with_noise`.
+    strength
+        How strong the regulariser is, 1 for that of the training. None: the un-adapted base of a network that chooses
+        (`choose_strength`) chooses on a few slices of the file, by held-out lines; an adapter is as it was made.
     command
         How it came about, to be told in the file.
     overwrite
@@ -267,14 +273,20 @@ def reconstruct_file(
     total, run_path = count_slices(source, kind), run_file(out)
     _check_place(out, Path(source), total, overwrite=overwrite)
     chosen = model.active_domain(domain)
-    facts = {"base": model.fingerprint, "domain": chosen, "input": Path(source).name}
+    chosen_lines = undersampling or Undersampling()
+    model = copy.deepcopy(model)
+    if strength is not None:
+        model.scale(chosen, strength)
+    elif chosen == UNADAPTED and model.network.choose_strength:
+        strength = model.calibrate(chosen, _examples(source, chosen_lines, kind, total))
+    facts = {"base": model.fingerprint, "domain": chosen, "strength": strength or 1.0, "input": Path(source).name}
     facts |= {"command": command} if command else {}
     images: list[Tensor] = []
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []
     n_coils, n_done = 1, 0
     with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
-        for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
+        for measured in measurements(source, chosen_lines, kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
             result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
             run = result.trace, result.measurement, result.physics, result.solution, result.start
@@ -290,6 +302,19 @@ def reconstruct_file(
             writer.images = save_images(out, pixels, affine=slice_affine(source), overwrite=overwrite)
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
     return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
+
+
+def _examples(
+    source: str | Path, undersampling: Undersampling, kind: KindChoice, total: int
+) -> Iterator[tuple[Tensor, Physics]]:
+    """Yield a few slices of a file, spread over it."""
+    wanted = {round((i + 0.5) * (total - 1) / SLICES) for i in range(SLICES)}
+    first = 0
+    for measured in measurements(source, undersampling, kind, batch_size=SLICES_AT_A_TIME):
+        for number in sorted(wanted & set(range(first, first + len(measured.y)))):
+            index = torch.tensor([number - first])
+            yield measured.y[index], measured.physics.take(index)
+        first += len(measured.y)
 
 
 def _check_place(out: Path, source: Path, total: int, *, overwrite: bool) -> None:

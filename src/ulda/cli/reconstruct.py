@@ -44,6 +44,13 @@ def reconstruct(
             "its real and imaginary part."
         ),
     ] = "keep",
+    strength: Annotated[
+        float | None,
+        typer.Option(
+            help="How strong the regulariser is, 1 as trained; without an adapter it is chosen on held-out lines.",
+            show_default="chosen",
+        ),
+    ] = None,
     kind: KindOption = KindName.auto,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -68,6 +75,7 @@ def reconstruct(
             iterations=iterations,
             kind=kind.value,
             noise=noise,
+            strength=strength,
             command=command_line(),
             overwrite=force,
             progress=advance,

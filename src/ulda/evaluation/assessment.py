@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ulda.data import Domain
-from ulda.evaluation.comparison import METRICS, Comparison, chosen_weights, compare
+from ulda.evaluation.comparison import METRICS, Comparison, chosen_weights, compare, measure_some
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.io.atomic import atomic_output
 from ulda.methods import CLASSICAL, WEIGHTED, Method
+from ulda.methods.strength import SLICES
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.physics import Mask
 from ulda.solvers import Trace
@@ -41,6 +42,8 @@ class Assessment:
         The records of the judged method's runs; their samples, one after the other, are the slices.
     weights
         Those of the classical methods, where they were chosen on other slices.
+    strength
+        That of the un-adapted regulariser, chosen on held-out lines of some slices, without their references.
     """
 
     comparison: Comparison
@@ -49,6 +52,7 @@ class Assessment:
     differences: dict[str, dict[str, PairedDifference]]
     traces: tuple[Trace, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
+    strength: float = 1.0
 
     @property
     def verdict(self) -> str:
@@ -63,6 +67,7 @@ class Assessment:
         return self.comparison.as_dict() | {
             "judged": self.judged,
             "weights": dict(self.weights),
+            "strength": self.strength,
             "differences": {
                 method: {metric: difference.as_dict() for metric, difference in of_method.items()}
                 for method, of_method in self.differences.items()
@@ -122,7 +127,10 @@ def assess(
     weights = {} if tuning is None else chosen_weights(tuning, mask, acquisition=acquisition)
     classical = {name: make() for name, make in CLASSICAL.items()}
     classical |= {name: WEIGHTED[name](weight) for name, weight in weights.items()}
-    learned = _learned(model, iterations, traces.append)
+    base = _unadapted(model)
+    _, y, physics = measure_some(domain, mask, acquisition=acquisition, seed=1, largest=SLICES)
+    strength = base.calibrate(UNADAPTED, [(y, physics)])
+    learned = _learned(model, base, iterations, traces.append)
     *_, judged = learned
     comparison = compare(
         classical | dict(against or {}) | learned, domain, mask, acquisition=acquisition, progress=progress
@@ -135,18 +143,23 @@ def assess(
         differences=_differences(comparison, judged, seed),
         traces=tuple(traces),
         weights=weights,
+        strength=strength,
     )
 
 
-def _learned(model: ULDA, iterations: int | None, keep: Callable[[Trace], None]) -> dict[str, Method]:
-    """Return the model without and with its adapter; the last one is judged, and its records are kept."""
-    active = model.active_domain()
+def _unadapted(model: ULDA) -> ULDA:
+    """Return a copy of a model that has the mean of its source adapters, too."""
     model = copy.deepcopy(model)
-    if UNADAPTED not in model.domains:
-        model.add_domain(UNADAPTED, rank=0)
-    if active == UNADAPTED:
-        return {BASE: Learned(model, UNADAPTED, iterations, keep)}
-    return {BASE: Learned(model, UNADAPTED, iterations), ADAPTED: Learned(model, active, iterations, keep)}
+    model.add_domain(UNADAPTED, rank=0)
+    return model
+
+
+def _learned(model: ULDA, base: ULDA, iterations: int | None, keep: Callable[[Trace], None]) -> dict[str, Method]:
+    """Return the model without and with its adapter; the last one is judged, and its records are kept."""
+    if model.active_domain() == UNADAPTED:
+        return {BASE: Learned(base, UNADAPTED, iterations, keep)}
+    adapted = Learned(copy.deepcopy(model), model.active_domain(), iterations, keep)
+    return {BASE: Learned(base, UNADAPTED, iterations), ADAPTED: adapted}
 
 
 def _differences(comparison: Comparison, judged: str, seed: int) -> dict[str, dict[str, PairedDifference]]:

@@ -145,10 +145,17 @@ def chosen_weights(
     largest
         So many slices are used, of as many subjects as possible.
     """
+    reference, y, physics = measure_some(domain, mask, acquisition=acquisition, seed=seed, largest=largest)
+    return {name: chosen_weight(make, [(y, physics, reference)]).weight for name, make in WEIGHTED.items()}
+
+
+def measure_some(
+    domain: Domain, mask: Mask, *, acquisition: str, seed: int, largest: int
+) -> tuple[Tensor, Tensor, Physics]:
+    """Return references, measurements and operator of some slices of as many subjects as possible."""
     some = domain.take(choose_slices(domain.subjects, min(largest, len(domain))))
     simulated = with_given_masks(acquisition_of(some, acquisition_named(acquisition)))
-    reference, y, physics = _measure(some, mask, simulated, seed)
-    return {name: chosen_weight(make, [(y, physics, reference)]).weight for name, make in WEIGHTED.items()}
+    return _measure(some, mask, simulated, seed)
 
 
 def _device_of(method: Method) -> torch.device:

@@ -147,6 +147,9 @@ class TrainableMethod(nn.Module, Method):
     def look_at(self, task: Task) -> None:
         """Learn what `add_domain` needs to know of a new domain, where its start depends on the data."""
 
+    def start_on(self, task: Task) -> None:
+        """Fit what a new domain starts from to its measurements, without references."""
+
     def is_adapted(self, parameter: str, domain: str) -> bool:  # noqa: ARG002
         """Tell whether a parameter learns in an adaptation to a domain; the others stay bit-identical."""
         return True
@@ -199,6 +202,7 @@ class TrainableMethod(nn.Module, Method):
         self.look_at(task)
         self.add_domain(task.domain)
         self.to(device)
+        self.start_on(task)
         start = copied(dict(self.named_parameters()))
         history = stages.adapt(
             self,

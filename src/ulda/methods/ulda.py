@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, overload
@@ -20,6 +20,7 @@ from torch.func import functional_call
 
 from ulda.errors import UldaError
 from ulda.io.fingerprints import fingerprint
+from ulda.methods.strength import SLICES, Example, chosen_strength
 from ulda.methods.trainable import TrainableMethod, method_loss
 from ulda.models import Adapter, Regularizer, UniversalPrior
 from ulda.models.files import ADAPTER_FORMAT, check_size, read_facts, restore_tensors, write_model
@@ -104,6 +105,7 @@ class ULDA(TrainableMethod):
         for number, name in enumerate(sources):
             self._add(name, rank=0, seed=seed + 1 + number)
         self.sources = tuple(sources)
+        self.strengths: dict[str, float] = {}
 
     @property
     def n_phases(self) -> int:
@@ -127,6 +129,47 @@ class ULDA(TrainableMethod):
         """
         if name not in self.sources:
             self._add(name, self.network.rank if rank is None else rank)
+
+    def start_on(self, task: Task) -> None:
+        """Choose how strong the regulariser of a new domain is, as `calibrate` does."""
+        numbers = sorted({round(i * (task.n_slices - 1) / max(1, SLICES - 1)) for i in range(SLICES)})
+        self.calibrate(task.domain, [task.measure(Batch(0, (number,), 0))[:2] for number in numbers])
+
+    def scale(self, domain: str, strength: float) -> None:
+        """Make the regulariser of a domain so many times as strong, in place.
+
+        Examples
+        --------
+        >>> model = ULDA(sources=["knee"], width=4, depth=2)
+        >>> before = model.options("knee").eps_0
+        >>> model.scale("knee", 0.5)
+        >>> round(model.options("knee").eps_0 / before, 3)
+        0.5
+        """
+        if not 0 < strength < math.inf:
+            raise UldaError(f"the strength must be positive and finite, but it is {strength}")
+        with torch.no_grad():
+            for parameter in self.prior.adapter(domain).layer.parameters():
+                parameter.mul_(strength)
+
+    def calibrate(self, domain: str, examples: Iterable[Example]) -> float:
+        """Choose how strong the regulariser of a new domain is to be, where the network does so, and make it that.
+
+        Parameters
+        ----------
+        domain
+            A domain that is as the sources made it.
+        examples
+            Measurements of its kind, with their operators; no references are needed.
+
+        Returns
+        -------
+            The strength, 1 for that of the training.
+        """
+        strength = chosen_strength(self, domain, examples) if self.network.choose_strength else 1.0
+        self.scale(domain, strength)
+        self.strengths[domain] = strength
+        return strength
 
     def _add(self, name: str, rank: int, seed: int = 0) -> None:
         self.prior.add_domain(name, rank=rank, mean_of=self.sources, seed=seed)
@@ -331,6 +374,7 @@ class ULDA(TrainableMethod):
             "base": self.fingerprint,
             "domain": domain,
             "rank": self.prior.rank(domain),
+            "strength": self.strengths.get(domain, 1.0),
             "parameters": {"trained": n_trained, "of": n_used, "percent": round(100 * n_trained / n_used, 1)},
         }
         tensors = dict(self._parts_of(domain).named_parameters())

@@ -51,6 +51,8 @@ class Network(BaseModel):
         of the measurements is put back. In a training with noise that is so for half of the slices.
     start
         Where the solver starts: zero-filling, or a total variation reconstruction.
+    choose_strength
+        Choose how strong the regulariser of a new domain is to be by what predicts held-out lines best.
     safeguard
         Test every proposal. Without it every proposal is taken and nothing is promised.
     """
@@ -72,6 +74,7 @@ class Network(BaseModel):
     phase_lines: int = Field(0, ge=0)
     noise_aware: bool = False
     start: Literal["zero-filling", "total variation"] = "zero-filling"
+    choose_strength: bool = False
     safeguard: bool = True
 
     @model_validator(mode="after")
