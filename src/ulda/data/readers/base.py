@@ -50,6 +50,8 @@ class Slice:
     lines
         Boolean ``(n_lines,)``: which phase-encode lines were sampled, for k-space that arrives
         undersampled (fastMRI test sets). None when fully sampled.
+    lines_are_detected
+        Whether the file does not name these lines: they are those that are not zero.
     phase_axis
         The phase-encode axis of `array`, -2 or -1.
     scale
@@ -67,6 +69,7 @@ class Slice:
     source: str = ""
     target: NDArray[np.generic] | None = None
     lines: NDArray[np.bool_] | None = None
+    lines_are_detected: bool = False
     phase_axis: int = -2
     scale: float = 1.0
     licence: str = ""
