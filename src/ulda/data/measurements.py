@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ulda.data.importing import ImportOptions, prepare
 from ulda.data.readers import KindChoice, Reader, Slice, expand
+from ulda.data.values import check_values
 from ulda.errors import UldaError
 from ulda.physics import (
     CartesianMRI,
@@ -112,9 +113,10 @@ def measurements(
 def _slices(path: Path, undersampling: Undersampling, kind: KindChoice) -> Iterator[tuple[Tensor, Mask, int]]:
     """Stream the k-space of the slices in the units of the file, with their masks and phase-encode axes."""
     source, reader = _only(path)
-    for item in reader.slices(source, kind):
+    for item in reader.numbered(source, kind):
         prepared = prepare(item, ImportOptions())
         array = torch.from_numpy(prepared.array) * prepared.scale
+        check_values(array.numpy(), item.place)
         kspace = array if prepared.kind == "kspace" else fft2c(array.to(torch.complex64))
         yield kspace, _mask(prepared, kspace.shape[prepared.phase_axis], undersampling), prepared.phase_axis
 

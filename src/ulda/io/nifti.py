@@ -37,7 +37,7 @@ def load_nifti(path: str | Path) -> Any:
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if not is_nifti(head):
-        raise UldaError(f"{path} is no NIfTI file; its header lacks the magic")
+        raise UldaError(f"{path} cannot be read as NIfTI: its header lacks the magic; give another file")
     _check_offset(library, path, head)
     # Kept open, a gzip stream continues where the previous slice ended instead of starting over.
     image = library.load(path, keep_file_open=True)
@@ -49,8 +49,8 @@ def load_nifti(path: str | Path) -> Any:
         check_expansion(path, f"its image of shape {shape}", n_bytes, stored)
     elif int(image.dataobj.offset) + n_bytes > stored:
         raise UldaError(
-            f"{path} is truncated: its header announces {dtype} {shape} from byte {int(image.dataobj.offset)} on, but "
-            f"the file has {stored} bytes; copy or download it again"
+            f"{path} is truncated or damaged: its header announces {dtype} {shape} from byte "
+            f"{int(image.dataobj.offset)} on, but the file has {stored} bytes; copy or download it again"
         )
     return image
 

@@ -89,6 +89,15 @@ def reading(path: str | Path, what: str, advice: str = DAMAGED) -> Iterator[None
         raise UldaError(f"{path} cannot be read as {what} ({reason(error)}): {advice}") from error
 
 
+@contextmanager
+def saying(path: str | Path, what: str) -> Iterator[None]:
+    """Name the file in sentences about its parts that are raised inside the block."""
+    try:
+        yield
+    except UldaError as error:
+        raise UldaError(f"{Path(path).name} cannot be read as {what}: {error}") from error
+
+
 def is_low_level(error: BaseException) -> bool:
     """Tell whether an error is one that libraries raise on a damaged file."""
     return isinstance(error, LOW_LEVEL_ERRORS) or type(error).__module__.startswith(_OF_THEIR_OWN)
@@ -176,8 +185,8 @@ def check_expansion(path: str | Path, what: str, n_bytes: int, stored: int) -> N
     """
     if n_bytes > HARMLESS_BYTES and n_bytes > MOST_EXPANSION * stored:
         raise UldaError(
-            f"{path} is refused: {what} claims {_in_words(n_bytes)}, but only {_in_words(stored)} are stored of it; if "
-            "it is genuine, save it without compression"
+            f"{path} is refused as a possible decompression bomb: {what} claims {_in_words(n_bytes)}, but only "
+            f"{_in_words(stored)} are stored of it; if it is genuine, save it without compression"
         )
 
 

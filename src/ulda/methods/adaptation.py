@@ -262,10 +262,10 @@ class Selection:
 def _target(data: Domain, name: str, selection: Selection) -> Target:
     """Read the slices of a new domain, and the lines that are measured of them."""
     split = split_for_training(data, selection.seed)
-    if split.train.undersampled or split.validation.undersampled:
-        raise UldaError(
-            f"the domain {data.name} arrived undersampled, so there is no reference to learn from; learn from its "
-            "sampled lines alone with --self-supervised (in Python: self_supervised=True)"
+    for slices in (split.train, split.validation):
+        slices.check_references(
+            "there is no reference to learn from; learn from its sampled lines alone with --self-supervised (in "
+            "Python: self_supervised=True)"
         )
     split = replace(split, train=selection.chosen(split.train))
     simulated = selection.simulated(data)

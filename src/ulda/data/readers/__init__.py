@@ -78,7 +78,7 @@ def expand(paths: Iterable[Path]) -> Iterator[tuple[Path, Reader]]:
         found = list(_walk(path, Walk(path))) if path.is_dir() else [(path, find_reader(path))]
         if not found:
             raise UldaError(
-                f"{path} holds no file of a known format; its contents are {some_of(_names(path))}, and "
+                f"{path} holds no file of a known format; its contents are {some_of(_names_in(path))}, and "
                 f"expected are {_formats()}"
             )
         for item, reader in found:
@@ -125,8 +125,7 @@ def _match(path: Path) -> Reader | None:
     """Ask every reader; raises when there is nothing to look at."""
     try:
         if path.is_dir():
-            if not _names(path):
-                raise UldaError(f"{path} is an empty folder; expected data files in it")
+            _names_in(path)
             head = b""
         elif path.exists():
             head = _head(path)
@@ -163,6 +162,14 @@ def _head(path: Path) -> bytes:
 def _names(folder: Path) -> list[str]:
     with reading(folder, "a folder", "check what it is"):
         return sorted(child.name for child in folder.iterdir())
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return what is in a folder that should hold data."""
+    names = _names(folder)
+    if not names:
+        raise UldaError(f"{folder} is an empty folder; expected data files in it")
+    return names
 
 
 def _formats() -> str:

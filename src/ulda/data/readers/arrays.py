@@ -162,11 +162,12 @@ def convert(array: NDArray[np.generic], kind: Kind) -> NDArray[np.generic]:
     >>> convert(np.array([[3 + 4j]]), "magnitude")
     array([[5.]], dtype=float32)
     """
-    if kind == "magnitude":
-        return np.asarray(np.abs(array) if array.dtype.kind == "c" else array).astype(np.float32)
-    if array.ndim == 3 and array.shape[0] == 1:
-        array = array[0]
-    return np.ascontiguousarray(array, dtype=np.complex64)
+    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite is refused with its position
+        if kind == "magnitude":
+            return np.asarray(np.abs(array) if array.dtype.kind == "c" else array).astype(np.float32)
+        if array.ndim == 3 and array.shape[0] == 1:
+            array = array[0]
+        return np.ascontiguousarray(array, dtype=np.complex64)
 
 
 def sampled_lines(kspace: NDArray[np.generic], phase_axis: int) -> NDArray[np.bool_] | None:

@@ -222,8 +222,8 @@ def _position(lookup: _Lookup) -> float | None:
 
 def _pixels(file: Path, frames: list[_Frame]) -> Iterator[NDArray[np.generic]]:
     advice = (
-        "its pixel data are truncated or use a compression without an installed decoder, so copy it again or "
-        "decompress it first (gdcmconv --raw)"
+        "its pixel data cannot be decoded, as they are truncated or use a compression without an installed decoder, so "
+        "copy it again or decompress it first (gdcmconv --raw)"
     )
     with reading(file, "DICOM", advice):
         yield from _decoded(file, frames)

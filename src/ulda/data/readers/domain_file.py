@@ -70,6 +70,7 @@ class DomainFileReader(Reader):
                 source=record.source,
                 target=record.target,
                 lines=record.lines,
+                lines_are_detected=record.lines_are_detected,
                 phase_axis=header.phase_axis,
                 scale=record.scale,
                 licence=header.licence,

@@ -102,8 +102,8 @@ def _target(path: Path, file: Any, n_slices: int) -> Any:
     target = file[name]
     if target.ndim != 3 or len(target) != n_slices or target.dtype.kind not in "biufc":
         raise UldaError(
-            f"{path} has '{name}' of {target.dtype} and shape {target.shape}; expected numbers of shape "
-            f"({n_slices}, h, w), one image for each slice"
+            f"{path} has '{name}' of {target.dtype} and shape {target.shape}; expected ({n_slices}, h, w) numbers, one "
+            "image for each slice"
         )
     check_slice(path, target.shape[1:])
     return target
