@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,8 @@ from ulda.cli.output import JsonOption, print_json, print_table, progress_bar
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ulda.experiments.running import Runner
     from ulda.experiments.runs import Packed, Run
     from ulda.experiments.scheduling import Progress
@@ -147,15 +150,15 @@ def table(
     """
     from ulda.experiments.tables import formatted, records_of, rows_of
 
-    found = _results(name, scale, folder, results)
-    experiment = found.experiment
-    if style == "csv":
-        typer.echo(formatted(records_of(experiment, found.runs, domain or ()), style))
-        return
-    sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
-    parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
-    tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
-    typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
+    with _results(name, scale, folder, results) as found:
+        experiment = found.experiment
+        if style == "csv":
+            typer.echo(formatted(records_of(experiment, found.runs, domain or ()), style))
+            return
+        sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
+        parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
+        tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
+        typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
 
 
 @app.command()
@@ -168,9 +171,9 @@ def verdict(
     """Say where the method that the others are compared with leads, and where it is behind."""
     from ulda.experiments.verdict import sentences
 
-    found = _results(name, scale, folder, results)
-    for sentence in sentences(found.experiment, found.runs, found.sizes):
-        typer.echo(sentence)
+    with _results(name, scale, folder, results) as found:
+        for sentence in sentences(found.experiment, found.runs, found.sizes):
+            typer.echo(sentence)
 
 
 @app.command()
@@ -185,8 +188,8 @@ def measures(
     from ulda.experiments.measures import rows_of_measures
     from ulda.experiments.tables import formatted
 
-    found = _results(name, scale, folder, results)
-    typer.echo(formatted(rows_of_measures(found.experiment, found.runs), style))
+    with _results(name, scale, folder, results) as found:
+        typer.echo(formatted(rows_of_measures(found.experiment, found.runs), style))
 
 
 @app.command()
@@ -201,8 +204,8 @@ def efficiency(
     from ulda.experiments.efficiency import rows_of_efficiency
     from ulda.experiments.tables import formatted
 
-    found = _results(name, scale, folder, results)
-    typer.echo(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
+    with _results(name, scale, folder, results) as found:
+        typer.echo(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
 
 
 @app.command()
@@ -222,14 +225,14 @@ def figure(
     """
     from ulda.experiments.figures import Results, draw_figures
 
-    found = _results(name, scale, folder, results)
-    place = _runner(name, scale, folder, DEFAULT_DATA).folder
-    shown = Results(found.experiment, found.sizes, place, found.runs)
-    drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
-    for kind, reason in drawn.skipped.items():
-        typer.echo(f"no figure of the kind {kind}: {reason}")
-    for path in drawn.files:
-        typer.echo(path)
+    with _results(name, scale, folder, results) as found:
+        place = _runner(name, scale, folder, DEFAULT_DATA).folder
+        shown = Results(found.experiment, found.sizes, place, found.runs)
+        drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
+        for kind, reason in drawn.skipped.items():
+            typer.echo(f"no figure of the kind {kind}: {reason}")
+        for path in drawn.files:
+            typer.echo(path)
 
 
 @app.command()
@@ -242,9 +245,9 @@ def pack(
     """Write all results of an experiment into one compact file."""
     from ulda.experiments.runs import pack as write
 
-    found = _results(name, scale, folder, None)
-    write(found, out)
-    typer.echo(f"{len(found.runs)} runs in {out}")
+    with _results(name, scale, folder, None) as found:
+        write(found, out)
+        typer.echo(f"{len(found.runs)} runs in {out}")
 
 
 @app.command()
@@ -262,7 +265,7 @@ def unpack(
     from ulda.experiments.runs import runs_of, write_run
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    packed = _results(name, scale, folder, results).runs
+    packed = _read_results(name, scale, folder, results).runs
     wanted = [run for run in runs_of(runner.experiment, runner.data.scale) if run.key in packed]
     new = [run for run in wanted if not runner.is_done(run)]
     for run in new:
@@ -312,7 +315,17 @@ def _check_device(device: str) -> None:
         raise UldaError(f"nothing can be computed on the device {device!r} here ({reason})") from error
 
 
-def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> Packed:
+@contextmanager
+def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> Iterator[Packed]:
+    """Give the results of an experiment to the block, where what they lack becomes one sentence."""
+    from ulda.io.untrusted import reading
+
+    found = _read_results(name, scale, folder, file)
+    with reading(file or found.experiment.name, "the results of an experiment", "run the experiment again"):
+        yield found
+
+
+def _read_results(name: str, scale: str, folder: Path | None, file: Path | None) -> Packed:
     """Read the results of an experiment, without those of others of its family; a packed file has its definition."""
     from ulda.experiments.recipes import outdated
     from ulda.experiments.runs import Packed, read_packed, read_runs, runs_of

@@ -24,6 +24,8 @@ MOST_NODES = 100_000
 
 MOST_INTEGER = 2**63
 
+KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int")
+
 PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -145,8 +147,8 @@ def _children(where: str, node: yaml.Node) -> list[yaml.Node]:
     seen = set()
     for key, _ in node.value:
         line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-            raise UldaError(f"{where} has a key in line {line} that is no text; keys are names")
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in KEY_TAGS:
+            raise UldaError(f"{where} has a key in line {line} that is neither a name nor a whole number")
         if key.value in seen:
             raise UldaError(f"{where}: the key {key.value!r} is given twice, again in line {line}; remove one of them")
         seen.add(key.value)

@@ -108,6 +108,14 @@ def read_member_header(path: str | Path, archive: zipfile.ZipFile, info: zipfile
     return Member(name, info, shape, fortran_order, dtype)
 
 
+def read_npz(path: str | Path) -> dict[str, NDArray[np.generic]]:
+    """Read all arrays of a small ``.npz``."""
+    with open_npz(path, "a NumPy archive") as archive:
+        headers = [read_member_header(path, archive, info) for info in members(archive).values()]
+        check_memory(path, "the content", sum(header.info.file_size for header in headers))
+        return {header.name: read_member(path, archive, header) for header in headers}
+
+
 @contextmanager
 def opened_member(path: str | Path, archive: zipfile.ZipFile, member: Member) -> Iterator[IO[bytes]]:
     """Open a member with the stream standing after its header."""

@@ -82,7 +82,7 @@ def reading(path: str | Path, what: str, advice: str = DAMAGED) -> Iterator[None
     except PermissionError as error:
         raise permission_error(path) from error
     except FileNotFoundError as error:
-        raise UldaError(f"there is no file {path}") from error
+        raise UldaError(f"there is no file {error.filename or path}") from error
     except Exception as error:
         if not is_low_level(error):
             raise

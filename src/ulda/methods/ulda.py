@@ -341,9 +341,8 @@ class ULDA(TrainableMethod):
             raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
         if any(is_same_name(domain, taken) for taken in (*self.sources, UNADAPTED)):
             raise UldaError(f"the adapter in {folder.name} has the name {domain!r}, which belongs to the base")
-        sizes = {"rank": facts.get("rank")}
         with reading(folder / "adapter.json", "the description of an adapter", "adapt again or copy it again"):
-            check_size(folder, ADAPTER_FORMAT, sizes, lambda: self._described_adapter(facts))
+            check_size(folder, ADAPTER_FORMAT, {}, lambda: self._described_adapter(facts))
         self.add_domain(domain, rank=facts.get("rank"))
         restore_tensors(self._parts_of(domain), folder, ADAPTER_FORMAT, facts)
         return domain
