@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table, progress_bar
+from ulda.cli.output import JsonOption, print_json, print_table, print_text, progress_bar, say
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def run(
     _say(progress, runner.folder)
     missing = waiting_for(runner, method or ())
     if missing:
-        typer.echo(f"what is left waits for the training of {', '.join(missing)}; say also --method {missing[0]}")
+        say(f"what is left waits for the training of {', '.join(missing)}; say also --method {missing[0]}")
 
 
 @app.command()
@@ -153,12 +153,12 @@ def table(
     with _results(name, scale, folder, results) as found:
         experiment = found.experiment
         if style == "csv":
-            typer.echo(formatted(records_of(experiment, found.runs, domain or ()), style))
+            print_text(formatted(records_of(experiment, found.runs, domain or ()), style))
             return
         sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
         parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
         tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
-        typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
+        print_text("\n\n".join(formatted(rows, style) for rows in tables))
 
 
 @app.command()
@@ -173,7 +173,7 @@ def verdict(
 
     with _results(name, scale, folder, results) as found:
         for sentence in sentences(found.experiment, found.runs, found.sizes):
-            typer.echo(sentence)
+            say(sentence)
 
 
 @app.command()
@@ -189,7 +189,7 @@ def measures(
     from ulda.experiments.tables import formatted
 
     with _results(name, scale, folder, results) as found:
-        typer.echo(formatted(rows_of_measures(found.experiment, found.runs), style))
+        print_text(formatted(rows_of_measures(found.experiment, found.runs), style))
 
 
 @app.command()
@@ -205,7 +205,7 @@ def efficiency(
     from ulda.experiments.tables import formatted
 
     with _results(name, scale, folder, results) as found:
-        typer.echo(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
+        print_text(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
 
 
 @app.command()
@@ -230,9 +230,9 @@ def figure(
         shown = Results(found.experiment, found.sizes, place, found.runs)
         drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
         for kind, reason in drawn.skipped.items():
-            typer.echo(f"no figure of the kind {kind}: {reason}")
+            say(f"no figure of the kind {kind}: {reason}")
         for path in drawn.files:
-            typer.echo(path)
+            say(path)
 
 
 @app.command()
@@ -247,7 +247,7 @@ def pack(
 
     with _results(name, scale, folder, None) as found:
         write(found, out)
-        typer.echo(f"{len(found.runs)} runs in {out}")
+        say(f"{len(found.runs)} runs in {out}")
 
 
 @app.command()
@@ -270,7 +270,7 @@ def unpack(
     new = [run for run in wanted if not runner.is_done(run)]
     for run in new:
         write_run(runner.runs_folder, run, packed[run.key])
-    typer.echo(f"{len(new)} runs in {runner.runs_folder}, {len(packed) - len(new)} were there")
+    say(f"{len(new)} runs in {runner.runs_folder}, {len(packed) - len(new)} were there")
 
 
 def parse_time(text: str) -> float | None:
@@ -344,7 +344,7 @@ def _read_results(name: str, scale: str, folder: Path | None, file: Path | None)
         raise UldaError(f"there are no results of {runner.experiment.name} in {place}; run the experiment first")
     old = len(outdated(runner.experiment, runner.data.scale, runs))
     if old:
-        typer.echo(f"{old} of the {len(runs)} runs are of other settings than today's", err=True)
+        say(f"{old} of the {len(runs)} runs are of other settings than today's", err=True)
     return Packed(runner.experiment, scale, runs)
 
 
@@ -358,18 +358,18 @@ def _dry_run(runner: Runner) -> None:
     header, *rows = found.rows()
     print_table(f"{runner.experiment.name}, {runner.scale_name}", header, rows)
     for note in found.notes:
-        typer.echo(note)
+        say(note)
     for problem in found.problems:
-        typer.echo(f"problem: {problem}")
+        say(f"problem: {problem}")
     if found.problems:
         raise typer.Exit(1)
 
 
 def _say(progress: Progress, folder: Path) -> None:
     left = "" if progress.seconds_left is None else f", about {_duration(progress.seconds_left)} of work left"
-    typer.echo(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
+    say(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
     if progress.outdated:
-        typer.echo(
+        say(
             f"{progress.outdated} of them are of other settings than today's; "
             "`ulda experiment run --renew` does them again"
         )

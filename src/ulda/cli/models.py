@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table
+from ulda.cli.output import JsonOption, print_json, print_table, say
 
 app = typer.Typer(help="List and inspect models and adapters.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def list_(
         base = entry.get("fingerprint") or entry.get("base") or "-"
         rows.append([entry["name"], kind, domains, str(entry["parameters"]["file"]), base[:12], entry["path"]])
     if not rows:
-        typer.echo("no models are bundled with this installation; name a folder with --path")
+        say("no models are bundled with this installation; name a folder with --path")
         return
     print_table("", ["name", "kind", "domains", "parameters", "base", "folder"], rows)
 
@@ -52,7 +52,7 @@ def inspect(
         return
     print_table(f"{facts['kind']} {facts['name']}", ["what", "value"], _rows(facts))
     if facts["kind"] == "base":
-        typer.echo(
+        say(
             "Counts are real numbers, two per complex weight. The kernels of the gradient are those of the network, "
             "so they are counted once."
         )
