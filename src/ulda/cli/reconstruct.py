@@ -89,6 +89,8 @@ def _tell(summary: FileSummary, notes: list[str]) -> None:
         ["time", f"{summary.seconds:.1f} s"],
     ]
     print_table(summary.out, ["what", "value"], rows)
+    if summary.n_detected:
+        notes = [f"no mask came with {summary.n_detected} slices, so their empty lines count as not sampled", *notes]
     for note in notes:
         say(f"note: {note}")
     say(f"check it with: ulda verify {summary.out}")

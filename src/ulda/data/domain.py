@@ -26,7 +26,7 @@ from ulda.data.values import check_scale, check_values
 from ulda.errors import UldaError
 from ulda.io.hdf5_input import open_hdf5, text, texts
 from ulda.io.untrusted import reading
-from ulda.physics import Mask, coil_combine, espirit_maps, ifft2c, mask_from_array
+from ulda.physics import DETECTED, Mask, coil_combine, espirit_maps, ifft2c, mask_from_array
 
 FORMAT = "ulda-domain"
 VERSION = 1
@@ -240,7 +240,8 @@ class Domain:
         return digest.hexdigest()
 
     def _mask_of(self, record: Record) -> Mask | None:
-        return None if record.lines is None else mask_from_array(record.lines, self.path.name)
+        kind = DETECTED if record.lines_are_detected else "file"
+        return None if record.lines is None else mask_from_array(record.lines, self.path.name, kind)
 
     def _to_image(self, record: Record) -> Tensor:
         array = torch.from_numpy(record.array)

@@ -47,6 +47,14 @@ def describe_model(name_or_folder: str | Path) -> dict[str, Any]:
     raise UldaError(f"there is no bundled model {str(name_or_folder)!r} and no folder with one; bundled are: {known}")
 
 
+def describe_or_excuse(folder: Path) -> dict[str, Any]:
+    """Return what `describe_model` does, or for damaged files where they are and the ``problem``."""
+    try:
+        return describe_model(folder)
+    except UldaError as error:
+        return {"kind": "damaged", "name": folder.name, "path": str(folder), "problem": str(error)}
+
+
 def _describe_model(folder: Path) -> dict[str, Any]:
     facts, model = read_facts(folder, BASE_FORMAT), load_method(folder)
     described = {

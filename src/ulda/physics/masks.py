@@ -40,6 +40,9 @@ MOST_TEXT = 2**20
 
 HEAD_BYTES = 1024
 
+DETECTED = "detected"
+"""The kind of a mask of the lines that are not empty."""
+
 GAUSSIAN_WIDTH = 0.15
 """Standard deviation of the sampling density of `cartesian_mask`, as a fraction of the lines."""
 
@@ -53,7 +56,7 @@ class Mask:
     sampled
         One bool per line, in centred order: the k-space origin is line ``n_lines // 2``.
     kind
-        The generator, or ``"file"``.
+        The generator, or ``"file"``, or ``"detected"`` for the lines that are not empty where a file names none.
     seed
         The seed it was drawn with; None for masks from a file.
 
@@ -239,7 +242,7 @@ def load_mask(path: str | Path) -> Mask:
     return mask_from_array(array, where=path.name)
 
 
-def mask_from_array(array: NDArray[np.generic], where: str = "the array") -> Mask:
+def mask_from_array(array: NDArray[np.generic], where: str = "the array", kind: str = "file") -> Mask:
     """Make a mask of an array of 0 and 1: one entry per line, or two-dimensional with whole lines."""
     values = np.squeeze(np.asarray(array))
     if values.dtype == object or not np.isin(values, (0, 1)).all():
@@ -254,7 +257,7 @@ def mask_from_array(array: NDArray[np.generic], where: str = "the array") -> Mas
             raise UldaError(f"the mask in {where} is not made of whole lines; only Cartesian line masks are supported")
     if values.ndim != 1 or not 1 <= values.size <= MOST_LINES:
         raise UldaError(f"the mask in {where} has shape {np.shape(array)}; expected one entry per line")
-    return _mask(values, "file", None)
+    return _mask(values, kind, None)
 
 
 def _read_mask_array(path: Path) -> Mask | NDArray[np.generic]:
