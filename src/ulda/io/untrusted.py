@@ -56,7 +56,7 @@ LOW_LEVEL_ERRORS = (
 )
 """What libraries raise on damaged files: Pillow a SyntaxError, pydicom an AttributeError, and so on."""
 
-_OF_THEIR_OWN = ("nibabel", "pydicom", "scipy", "safetensors", "xsdata", "ismrmrd", "_csv")
+_OF_THEIR_OWN = ("nibabel", "pydicom", "scipy", "safetensors", "xsdata", "ismrmrd", "tokenize", "_csv")
 """Libraries whose errors share no base with those of Python."""
 
 DAMAGED = "the file looks truncated or damaged, so copy or download it again"
