@@ -243,7 +243,9 @@ def test_an_adapter_with_an_impossible_rank_is_refused(tmp_path: Path, rank: obj
         model.load_adapter(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["brain", "unadapted"])
+@pytest.mark.parametrize(
+    "name", ["brain", "unadapted", "Brain ", "UNADAPTED", "bra\u200bin", "\uff42rain", "un\x1badapted"]
+)
 def test_an_adapter_cannot_take_a_name_of_the_base(tmp_path: Path, name: str) -> None:
     model = small(["brain"])
     model.add_domain("knee")
