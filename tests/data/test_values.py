@@ -22,13 +22,13 @@ def test_the_range_is_what_single_precision_can_square() -> None:
 def test_positions_are_named_by_coil_row_and_column(value: complex) -> None:
     kspace = np.ones((3, 4, 5), np.complex64)
     kspace[1, 2, 3] = value
-    with pytest.raises(UldaError, match="^slice 7 of a.h5 holds 1 NaN, .* the first at coil 1, row 2, column 3: "):
+    with pytest.raises(UldaError, match=r"^slice 7 of a\.h5 holds 1 NaN, .* the first at coil 1, row 2, column 3: "):
         check_values(kspace, "slice 7 of a.h5")
 
 
 def test_values_that_vanish_and_scales_that_restore_nothing() -> None:
     with pytest.raises(UldaError, match="has the peak 1e-40, too small"):
-        check_values(np.full((2, 2), 1e-40, np.float32), "slice 0")
+        check_values(np.full((2, 2), 1e-40), "slice 0")
     check_values(np.zeros((2, 2)), "an empty slice")
     for scale in (0.0, -1.0, np.inf, np.nan, 1e-40):
         with pytest.raises(UldaError, match="expected one from"):
@@ -59,7 +59,7 @@ def test_the_writer_and_the_reader_of_domain_files_refuse_them_too(tmp_path: Pat
     absurd = image * 1e20
     for record in (Record(absurd, "a"), Record(image, "a", scale=np.inf), Record(image, "a", target=absurd)):
         with (
-            pytest.raises(UldaError, match="absurdly large|the scale inf"),
+            pytest.raises(UldaError, match=r"absurdly large|the scale inf"),
             DomainWriter(tmp_path / "a.h5", Header("a", "magnitude")) as writer,
         ):
             writer.append(record)
