@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.readers.small_files import outsource
 from tests.evaluation.report_examples import HOSTILE, SUBJECTS, embedded, example, hostile
 from tests.small_models import small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
@@ -334,3 +335,12 @@ def test_damaged_comparisons_are_one_sentence(tmp_path: Path) -> None:
             damage(file)
         with pytest.raises(UldaError, match=r"cannot be read as a comparison|claims 800 GB"):
             load_comparison(path)
+
+
+@pytest.mark.parametrize("name", ["reference", "report", "images/0"])
+def test_comparisons_with_arrays_in_other_files_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "comparison.h5"
+    save_comparison(path, example())
+    outsource(path, name)
+    with pytest.raises(UldaError, match=r"comparison\.h5 is refused: its entry .* is a link to another file"):
+        read_report(path)

@@ -42,7 +42,7 @@ def test_sizes_that_the_tensors_do_not_have_are_refused_at_once(base: Path, size
     start = time.perf_counter()
     with pytest.raises(UldaError, match=r"describes a larger model than model\.safetensors holds"):
         load_method(base)
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 20
 
 
 @pytest.mark.parametrize("value", [4000, 10**15])
@@ -55,7 +55,7 @@ def test_other_methods_too(tmp_path: Path, method: str, value: int) -> None:
     start = time.perf_counter()
     with pytest.raises(UldaError):
         load_method(tmp_path)
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 20
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

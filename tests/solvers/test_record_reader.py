@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.readers.small_files import outsource
 from tests.solvers.certified_runs import PROPOSALS, certified, parts, solve
 from ulda.data import demo
 from ulda.errors import UldaError
@@ -25,6 +26,7 @@ from ulda.solvers import (
     load_run,
     save_run,
 )
+from ulda.solvers.outputs import verify_output
 
 
 @pytest.fixture(scope="module", params=PROPOSALS)
@@ -119,3 +121,14 @@ def test_the_command_verifies_and_refuses(tmp_path: Path, run: Run) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "run.h5 cannot be read as a run file" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["runs/0/y", "runs/0/x", "weights/extractor.layers.0.real"])
+def test_arrays_in_other_files_are_refused(tmp_path: Path, run: Run, name: str) -> None:
+    x, trace = solve(run)
+    path = tmp_path / "run.h5"
+    save_run(path, trace, *parts(run), x)
+    outsource(path, name)
+    for read in (load_run, verify_output):
+        with pytest.raises(UldaError, match=r"run\.h5 is refused: its entry .* is a link to another file"):
+            read(path)
