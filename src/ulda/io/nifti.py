@@ -46,7 +46,8 @@ def load_nifti(path: str | Path) -> Any:
         raise UldaError(f"{path} announces the impossible shape {shape}; copy or save the file again")
     n_bytes, stored = math.prod(shape) * dtype.itemsize, path.stat().st_size
     if head.startswith(GZIP_MAGIC):
-        check_expansion(path, f"its image of shape {shape}", n_bytes, stored)
+        in_memory = math.prod(shape) * max(4, dtype.itemsize)
+        check_expansion(path, f"its image of shape {shape}", in_memory, stored)
     elif int(image.dataobj.offset) + n_bytes > stored:
         raise UldaError(
             f"{path} is truncated or damaged: its header announces {dtype} {shape} from byte "

@@ -30,8 +30,8 @@ MOST_PIXELS = 89_000_000
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """ITU-R 601 weights of red, green and blue."""
 
-_BYTES_PER_PIXEL = 4
-"""At most, in memory."""
+_BYTES_PER_PIXEL = 8
+"""In memory, as complex numbers."""
 
 
 @contextmanager

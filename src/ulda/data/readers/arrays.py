@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from ulda.errors import UldaError
-from ulda.io.untrusted import check_memory
+from ulda.io.untrusted import HARMLESS_BYTES, check_expansion, check_memory
 
 from .base import Slice
 from .guess import guess_kind
@@ -72,8 +72,11 @@ def stack_of(path: Path, shape: tuple[int, ...]) -> Stack:
 
 
 def check_slice(path: Path, shape: tuple[int, ...]) -> None:
-    """Refuse slices that ask for more memory than the limit, before one is read."""
-    check_memory(path, f"a slice of {' x '.join(map(str, shape))}", math.prod(shape) * np.dtype(np.complex64).itemsize)
+    """Refuse slices that ask for more memory than the limit, or than their file can stand for, before one is read."""
+    what, n_bytes = f"a slice of {' x '.join(map(str, shape))}", math.prod(shape) * np.dtype(np.complex64).itemsize
+    check_memory(path, what, n_bytes)
+    if n_bytes > HARMLESS_BYTES:
+        check_expansion(path, what, n_bytes, path.stat().st_size)
 
 
 def notes_on(shape: tuple[int, ...]) -> tuple[str, ...]:
