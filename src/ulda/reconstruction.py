@@ -22,7 +22,7 @@ from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
-from ulda.physics import Physics, noise_level
+from ulda.physics import DETECTED, Physics, noise_level
 from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
 from ulda.solvers.outputs import check_free, run_file
 from ulda.solvers.record import rescale
@@ -208,7 +208,15 @@ def with_noise(physics: Physics, y: Tensor, noise: str) -> Physics:
 
 @dataclass(frozen=True)
 class FileSummary:
-    """What `reconstruct_file` did."""
+    """What `reconstruct_file` did.
+
+    Attributes
+    ----------
+    sampled
+        The fraction of the lines that was sampled.
+    n_detected
+        The number of slices without a mask, whose empty lines count as not sampled.
+    """
 
     out: str
     run_file: str
@@ -217,6 +225,7 @@ class FileSummary:
     shape: tuple[int, int]
     n_coils: int
     sampled: float
+    n_detected: int
     phases: float
     accepted: float
     every_step_descended: bool
@@ -284,7 +293,7 @@ def reconstruct_file(
     images: list[Tensor] = []
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []
-    n_coils, n_done = 1, 0
+    n_coils, n_done, n_detected = 1, 0, 0
     with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
         for measured in measurements(source, chosen_lines, kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
@@ -293,6 +302,7 @@ def reconstruct_file(
             samples += writer.append(*run, scale=result.scale)["samples"]
             images += [result.image] if image_suffix(out) else []
             ratios += [measured.physics.mask.ratio] * len(measured.y)
+            n_detected += len(measured.y) * (measured.physics.mask.kind == DETECTED)
             n_coils, n_done = measured.y.shape[-3] if measured.y.ndim == 4 else 1, n_done + len(measured.y)
             shape = (result.image.shape[-2], result.image.shape[-1])
             if progress:
@@ -301,7 +311,8 @@ def reconstruct_file(
             pixels = torch.cat(images).numpy()
             writer.images = save_images(out, pixels, affine=slice_affine(source), overwrite=overwrite)
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
-    return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
+    done = n_done, shape, n_coils, sampled, n_detected
+    return FileSummary(str(out), str(run_path), chosen, *done, *_statistics(samples), seconds)
 
 
 def _examples(

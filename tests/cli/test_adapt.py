@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -155,13 +156,31 @@ def scans(folder: Path) -> Path:
     return folder / "scans"
 
 
+@pytest.mark.parametrize("command_name", ["adapt", "evaluate"])
+def test_scans_without_a_mask_are_no_references(
+    folder: Path, scans: Path, command: Command, tmp_path: Path, command_name: str
+) -> None:
+    path = tmp_path / "scan.h5"
+    path.write_bytes((scans / "file0.h5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        del file["mask"]
+    n_empty = 32 - int(random_mask(32, 2.5, center=0.15, seed=0).n_sampled)
+    arguments = {
+        "adapt": ("--base", folder / "base", "--data", path, "--steps", 2, "--out", tmp_path / "out"),
+        "evaluate": (path, "--model", folder / "base", "--iterations", 1),
+    }
+    code, _, errors = command(command_name, *arguments[command_name])
+    assert code == 1
+    assert f"arrived undersampled: {n_empty} of 32 lines of slice 0 are empty, so there is no reference" in errors
+
+
 def test_undersampled_scans_are_adapted_to_without_references(
     folder: Path, scans: Path, command: Command, tmp_path: Path
 ) -> None:
     arguments = ["adapt", "--base", folder / "base", "--data", scans, "--steps", 6, "--name", "scanner"]
     code, _, errors = command(*arguments, "--out", tmp_path / "out")
     assert code == 1
-    assert "arrived undersampled, so there is no reference to learn from" in errors
+    assert "arrived undersampled: 20 of 32 lines of slice 0 are empty, so there is no reference to learn from" in errors
     assert "--self-supervised" in errors
     code, output, errors = command(*arguments, "--out", tmp_path / "out", "--self-supervised")
     assert code == 0, errors

@@ -38,6 +38,18 @@ def test_list(models: Path, command: Command) -> None:
     assert "there is no folder" in error
 
 
+def test_damaged_models_do_not_keep_the_others_from_the_list(models: Path, command: Command) -> None:
+    for name, content in (("deep", "[" * 10**5), ("short", "{"), ("other", '{"format": "ulda-model", "version": 1}')):
+        (models / "mine" / name).mkdir()
+        (models / "mine" / name / "model.json").write_text(content)
+    code, text, error = command("models", "list", "--path", models / "mine")
+    assert code == 0
+    assert "knee-5" in text
+    assert all(f"mine/{name} is left out: " in error for name in ("deep", "short", "other"))
+    code, text, _ = command("models", "list", "--path", models / "mine", "--json")
+    assert [entry["name"] for entry in json.loads(text) if "problem" in entry] == ["deep", "other", "short"]
+
+
 def test_inspect_a_base(models: Path, command: Command) -> None:
     code, text, _ = command("models", "inspect", "base", "--json")
     facts = json.loads(text)

@@ -264,6 +264,25 @@ def test_a_base_of_real_valued_images_is_not_fit_for_complex_data(
     assert ("not fit for complex data" in text) is is_told
 
 
+def test_lines_are_detected_where_there_is_no_mask(
+    tmp_path: Path, base: Path, undersampled: Path, command: Command
+) -> None:
+    path = tmp_path / "scan.h5"
+    path.write_bytes(undersampled.read_bytes())
+    with h5py.File(path, "r+") as file:
+        del file["mask"]
+    texts = []
+    for name, source in (("named", undersampled), ("detected", path)):
+        code, text, error = command("reconstruct", source, "--model", base, "--out", tmp_path / f"{name}.h5")
+        assert code == 0, error
+        texts.append(" ".join(text.split()))
+    said = "note: no mask came with 6 slices, so their empty lines count as not sampled"
+    assert [said in text for text in texts] == [False, True]
+    with h5py.File(tmp_path / "named.h5") as named, h5py.File(tmp_path / "detected.h5") as detected:
+        assert np.array_equal(named["image"], detected["image"])
+        assert json.loads(detected["runs/0"].attrs["mask"])["kind"] == "detected"
+
+
 def test_noise_is_kept_estimated_or_given(tmp_path: Path, undersampled: Path, command: Command) -> None:
     ULDA(sources=["brain"], width=2, depth=1, phases=1, noise_aware=True).save(tmp_path / "base")
     known = {}

@@ -198,7 +198,7 @@ def test_a_domain_file_keeps_what_is_known_when_imported_again(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": np.full((1, 4, 4), np.nan)}, "16 NaN or infinite"),
+        ({"images": np.full((1, 4, 4), np.nan)}, "slice 0 of a.npz holds 16 NaN, infinite"),
         ({"images": np.zeros((2, 4, 4))}, "no slice that is not empty"),
         (
             {"images": images(2), "subject": np.array(["a", "a"]), "split": np.array(["train", "test"])},

@@ -129,7 +129,7 @@ def test_validations_from_a_log(tmp_path: Path) -> None:
     with pytest.raises(UldaError, match="there is no file"):
         validation_curves(tmp_path / "other.csv")
     log.write_text("step,a_psnr\nten,3\n")
-    with pytest.raises(UldaError, match=r"log\.csv is not the log of a training"):
+    with pytest.raises(UldaError, match=r"log\.csv cannot be read as the log of a training"):
         validation_curves(log)
 
 

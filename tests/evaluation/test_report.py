@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.data.readers.small_files import outsource
 from tests.evaluation.report_examples import HOSTILE, SUBJECTS, embedded, example, hostile
 from tests.small_models import small_model
 from ulda.data import Domain, DomainWriter, Header, Record, demo
@@ -301,7 +302,7 @@ def test_sources_that_are_none(run: tuple[Path, Domain], tmp_path: Path) -> None
         (empty, None, "holds no comparison.h5"),
         (tmp_path / "nowhere.h5", None, "there is no file"),
         (tmp_path / "nowhere.nii.gz", None, "there is no file"),
-        (tmp_path / "text.h5", None, "not an HDF5 file"),
+        (tmp_path / "text.h5", None, "cannot be read as HDF5"),
         (domain.path, None, "neither a comparison.h5 nor"),
         (tmp_path, domain.path, "has its own reference"),
         (path, demo("knee").path, "the reference has the shape"),
@@ -332,5 +333,14 @@ def test_damaged_comparisons_are_one_sentence(tmp_path: Path) -> None:
         path.write_bytes(whole.read_bytes())
         with h5py.File(path, "a") as file:
             damage(file)
-        with pytest.raises(UldaError, match="cannot be read as a comparison"):
+        with pytest.raises(UldaError, match=r"cannot be read as a comparison|claims 800 GB"):
             load_comparison(path)
+
+
+@pytest.mark.parametrize("name", ["reference", "report", "images/0"])
+def test_comparisons_with_arrays_in_other_files_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "comparison.h5"
+    save_comparison(path, example())
+    outsource(path, name)
+    with pytest.raises(UldaError, match=r"comparison\.h5 is refused: its entry .* is a link to another file"):
+        read_report(path)

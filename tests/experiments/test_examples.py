@@ -43,7 +43,7 @@ def test_examples_of_several_domains_share_a_file(tmp_path: Path) -> None:
     assert sorted(found) == ["hip", "knee"]
     np.testing.assert_allclose(found["knee"].images, image / 4, atol=1e-3)
     path.write_bytes(b"nothing")
-    with pytest.raises(UldaError, match=r"run\.npz does not hold the examples of a run"):
+    with pytest.raises(UldaError, match=r"run\.npz cannot be read as a NumPy archive"):
         load_examples(path)
     assert load_examples(tmp_path / "absent.npz") == {}
 
@@ -52,7 +52,7 @@ def test_a_record_without_a_part_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
     image = np.ones((1, 4, 4), np.float32)
     save_examples(path, "hip", Examples(np.array([0]), image, image, 2, {"phi": np.ones((3, 1))}))
-    with pytest.raises(UldaError, match=r"run\.npz does not hold the examples of a run .*hip\.eps"):
+    with pytest.raises(UldaError, match=r"run\.npz cannot be read as the examples of a run .*hip\.eps"):
         load_examples(path)
 
 

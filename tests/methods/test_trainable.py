@@ -250,8 +250,8 @@ DAMAGE: list[tuple[str, Any, str]] = [
     ("card", None, "its card is missing"),
     ("sizes", {"filters": 2**15}, "describes a larger model than model.safetensors holds"),
     ("sizes", {"filters": -1}, "needs at least 1 filter"),
-    ("sizes", {"filters": "many"}, "does not describe a dncn"),
-    ("sizes", {"width": 2}, "does not describe a dncn"),
+    ("sizes", {"filters": "many"}, "cannot be read as the description of a dncn"),
+    ("sizes", {"width": 2}, "cannot be read as the description of a dncn"),
     ("method", "lda", "is a lda, not a dncn"),
     ("weights", "0" * 64, "are not those model.json was written for"),
 ]

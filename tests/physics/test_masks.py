@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -177,3 +178,32 @@ def test_broken_mask_files_are_clear_errors(tmp_path: Path, content: bytes) -> N
 def test_a_missing_mask_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UldaError, match=r"nothing\.npy"):
         load_mask(tmp_path / "nothing.npy")
+
+
+def test_masks_that_claim_point_elsewhere_or_never_end(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        file["mask"] = h5py.ExternalLink("other.h5", "/mask")
+    with h5py.File(tmp_path / "claim.h5", "w") as file:
+        file.create_dataset("mask", (10**12,), bool, chunks=(10**6,))
+    np.savez_compressed(tmp_path / "bomb.npz", mask=np.zeros(10**8, bool))
+    with (tmp_path / "long.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "|b1", "fortran_order": False, "shape": (10**12,)})
+    (tmp_path / "lines.json").write_text('{"kind": "file", "seed": null, "n_lines": 1000000000000, "sampled": [0]}')
+    (tmp_path / "deep.json").write_text('{"a":' * 10**5)
+    (tmp_path / "digits.txt").write_text("1" * 5000)
+    (tmp_path / "many.txt").write_text("1 " * 10**6)
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in (
+        (tmp_path / "link.h5", "is a link to another file"),
+        (tmp_path / "claim.h5", "claims 1000 GB"),
+        (tmp_path / "bomb.npz", "claims 100 MB"),
+        (tmp_path / "long.npy", "is truncated"),
+        (tmp_path / "lines.json", "a mask has 1 to 8192 lines, but it says 1000000000000"),
+        (tmp_path / "deep.json", "more than 64 levels"),
+        (tmp_path / "digits.txt", "cannot be read as a mask"),
+        (tmp_path / "many.txt", "too much for a mask"),
+        (tmp_path / "pipe", "is a device or a pipe"),
+        (tmp_path / "/dev/zero", "is a device or a pipe"),
+    ):
+        with pytest.raises(UldaError, match=message):
+            load_mask(path)

@@ -82,7 +82,7 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     path.write_text("data: [{name: a, file: sub/a.h5}, {name: b, file: /b.h5}, {name: c, file: 'demo:knee'}]")
     files = [entry.file for entry in load_config(path).data]
     assert files == [str(tmp_path / "sub" / "a.h5"), "/b.h5", "demo:knee"]
-    with pytest.raises(UldaError, match="cannot read the configuration"):
+    with pytest.raises(UldaError, match="there is no file"):
         load_config(tmp_path / "none.yaml")
 
 

@@ -57,7 +57,10 @@ def test_an_empty_slice_is_named() -> None:
     images[1] = 0
 
     class Empty:
-        name, undersampled, n_coils = "knee", False, 1
+        name, n_coils = "knee", 1
+
+        def check_references(self, consequence: str) -> None:
+            """Find nothing: the slices are images."""
 
         def images(self) -> list[torch.Tensor]:
             return list(images)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ulda.cli import adapt, data, demo, evaluate, experiment, methods, models, reconstruct, report, sign, train, verify
+from ulda.cli.output import accept_all_characters, say
 from ulda.errors import UldaError
 from ulda.version import __version__
 
@@ -35,7 +36,7 @@ app.command("verify")(verify.verify)
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"ulda {__version__}")
+        say(f"ulda {__version__}")
         raise typer.Exit
 
 
@@ -51,6 +52,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; a mistake a person can correct is one sentence, not a traceback."""
+    accept_all_characters()
     try:
         app()
     except UldaError as error:
@@ -59,6 +61,8 @@ def main() -> None:
         # the reader of our output went away (`ulda ... | head`): say nothing
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError:
+        _fail("there is not enough memory for this; choose fewer or smaller slices")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
@@ -66,5 +70,5 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
-    typer.echo(message, err=True)
+    say(message, err=True)
     sys.exit(1)

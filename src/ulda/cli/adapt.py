@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ulda.cli.data import AcquisitionName, AcquisitionOption, SizeOption, parse_size
-from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar
+from ulda.cli.output import ForceOption, JsonOption, print_json, progress_bar, say
 from ulda.cli.train import ThreadsOption, set_threads, stop
 from ulda.errors import UldaError
 
@@ -110,12 +110,12 @@ def _tell(result: Adaptation, base: str, out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"domain": result.domain, "out": str(out), "gain": result.gain} | facts)
         return
-    typer.echo(
+    say(
         f"adapted {base} to {result.domain} with {facts['n_slices']} slices of {facts['n_subjects']} subjects in "
         f"{facts['seconds']:.0f} s; the {result.model.made} is in {out}"
     )
-    typer.echo(result.parameters())
-    typer.echo(result.sentence())
+    say(result.parameters())
+    say(result.sentence())
 
 
 def _check_base(base: str, method: str | None, out: Path) -> None:

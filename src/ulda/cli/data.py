@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar
+from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, say
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -204,8 +204,9 @@ def _show(results: list[Inspection]) -> None:
             lines.append(f"k-space centre: {result.center}")
         lines += [f"{finding.severity}: {finding.message}" for finding in result.findings]
         if lines:
-            typer.echo(f"{Path(result.path).name}")
-            typer.echo("".join(f"  {line}\n" for line in lines), nl=False)
+            say(f"{Path(result.path).name}")
+            for line in lines:
+                say(f"  {line}")
 
 
 def parse_size(text: str) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table, progress_bar, to_json
+from ulda.cli.output import JsonOption, print_json, print_table, progress_bar, say, to_json
 from ulda.cli.report import provenance
 from ulda.cli.train import ThreadsOption, set_threads
 from ulda.errors import UldaError
@@ -185,12 +185,12 @@ def _show(
     facts, n_test = adaptation.facts, len(assessment.comparison.subjects)
     _table(assessment, f"{n_test} held-out knee slices, k-space simulated with phase, noise and coils")
     _table(measured, "a brain slice, measured k-space of a scanner, 4 virtual coils")
-    typer.echo(
+    say(
         f"per slice, peak 1; mean ± standard deviation; adapted with {facts['n_slices']} slices "
         f"in {facts['seconds']:.0f} s; {result['seconds']:.0f} s in all"
     )
     certified = result["certificate"]
-    typer.echo(
+    say(
         f"certificate of {certified['file']}: "
         + (
             "every phase descended, and the replay agrees"
@@ -199,7 +199,7 @@ def _show(
         )
     )
     if not result["wins"]:
-        typer.echo("the adapted model is NOT the best in both PSNR and SSIM here")
-    typer.echo(assessment.verdict)
-    typer.echo(f"adapter, certificate, numbers, curves and pictures in {out}")
-    typer.echo(f"the report is {out / REPORT}; open it in a browser")
+        say("the adapted model is NOT the best in both PSNR and SSIM here")
+    say(assessment.verdict)
+    say(f"adapter, certificate, numbers, curves and pictures in {out}")
+    say(f"the report is {out / REPORT}; open it in a browser")

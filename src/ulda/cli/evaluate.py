@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ulda.cli.data import AcquisitionName, AcquisitionOption, SizeOption, parse_size
-from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, to_json
+from ulda.cli.output import ForceOption, JsonOption, print_json, print_table, progress_bar, say, to_json
 from ulda.cli.report import provenance
 from ulda.errors import UldaError
 
@@ -110,8 +110,8 @@ def _present(assessment: Assessment, result: dict[str, Any], out: Path | None, f
         return
     _show(assessment, result)
     if out is not None:
-        typer.echo(f"numbers and pictures in {out}; make a page of them with: ulda report {out}")
-    typer.echo(assessment.verdict)
+        say(f"numbers and pictures in {out}; make a page of them with: ulda report {out}")
+    say(assessment.verdict)
 
 
 def _choose(domain: Domain, split: str) -> tuple[Domain, list[str]]:
@@ -277,9 +277,9 @@ def _show(assessment: Assessment, result: dict[str, Any]) -> None:
     title = f"{assessment.judged} minus the others, with 95 % intervals"
     print_table(title, ["method", "PSNR (dB)", "SSIM", "better on"], rows)
     convention = next(iter(assessment.comparison.scores.values())).convention.name
-    typer.echo(f"{convention}; mean ± standard deviation over slices; {result['seconds']:.1f} s")
+    say(f"{convention}; mean ± standard deviation over slices; {result['seconds']:.1f} s")
     for note in result["notes"]:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _interval(difference: PairedDifference, digits: int) -> str:

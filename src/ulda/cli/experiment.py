@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table, progress_bar
+from ulda.cli.output import JsonOption, print_json, print_table, print_text, progress_bar, say
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ulda.experiments.running import Runner
     from ulda.experiments.runs import Packed, Run
     from ulda.experiments.scheduling import Progress
@@ -107,7 +110,7 @@ def run(
     _say(progress, runner.folder)
     missing = waiting_for(runner, method or ())
     if missing:
-        typer.echo(f"what is left waits for the training of {', '.join(missing)}; say also --method {missing[0]}")
+        say(f"what is left waits for the training of {', '.join(missing)}; say also --method {missing[0]}")
 
 
 @app.command()
@@ -147,15 +150,15 @@ def table(
     """
     from ulda.experiments.tables import formatted, records_of, rows_of
 
-    found = _results(name, scale, folder, results)
-    experiment = found.experiment
-    if style == "csv":
-        typer.echo(formatted(records_of(experiment, found.runs, domain or ()), style))
-        return
-    sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
-    parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
-    tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
-    typer.echo("\n\n".join(formatted(rows, style) for rows in tables))
+    with _results(name, scale, folder, results) as found:
+        experiment = found.experiment
+        if style == "csv":
+            print_text(formatted(records_of(experiment, found.runs, domain or ()), style))
+            return
+        sources, targets = ([entry.name for entry in part] for part in (experiment.sources, experiment.targets))
+        parts = [sources, *([target] for target in targets)] if style == "tex" and not domain else [domain or ()]
+        tables = (rows_of(experiment, found.runs, found.sizes, part) for part in parts)
+        print_text("\n\n".join(formatted(rows, style) for rows in tables))
 
 
 @app.command()
@@ -168,9 +171,9 @@ def verdict(
     """Say where the method that the others are compared with leads, and where it is behind."""
     from ulda.experiments.verdict import sentences
 
-    found = _results(name, scale, folder, results)
-    for sentence in sentences(found.experiment, found.runs, found.sizes):
-        typer.echo(sentence)
+    with _results(name, scale, folder, results) as found:
+        for sentence in sentences(found.experiment, found.runs, found.sizes):
+            say(sentence)
 
 
 @app.command()
@@ -185,8 +188,8 @@ def measures(
     from ulda.experiments.measures import rows_of_measures
     from ulda.experiments.tables import formatted
 
-    found = _results(name, scale, folder, results)
-    typer.echo(formatted(rows_of_measures(found.experiment, found.runs), style))
+    with _results(name, scale, folder, results) as found:
+        print_text(formatted(rows_of_measures(found.experiment, found.runs), style))
 
 
 @app.command()
@@ -201,8 +204,8 @@ def efficiency(
     from ulda.experiments.efficiency import rows_of_efficiency
     from ulda.experiments.tables import formatted
 
-    found = _results(name, scale, folder, results)
-    typer.echo(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
+    with _results(name, scale, folder, results) as found:
+        print_text(formatted(rows_of_efficiency(found.experiment, found.runs, found.sizes), style))
 
 
 @app.command()
@@ -222,14 +225,14 @@ def figure(
     """
     from ulda.experiments.figures import Results, draw_figures
 
-    found = _results(name, scale, folder, results)
-    place = _runner(name, scale, folder, DEFAULT_DATA).folder
-    shown = Results(found.experiment, found.sizes, place, found.runs)
-    drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
-    for kind, reason in drawn.skipped.items():
-        typer.echo(f"no figure of the kind {kind}: {reason}")
-    for path in drawn.files:
-        typer.echo(path)
+    with _results(name, scale, folder, results) as found:
+        place = _runner(name, scale, folder, DEFAULT_DATA).folder
+        shown = Results(found.experiment, found.sizes, place, found.runs)
+        drawn = draw_figures(shown, out, only or (), ("svg", "pdf") if style == "both" else (style,))
+        for kind, reason in drawn.skipped.items():
+            say(f"no figure of the kind {kind}: {reason}")
+        for path in drawn.files:
+            say(path)
 
 
 @app.command()
@@ -242,9 +245,9 @@ def pack(
     """Write all results of an experiment into one compact file."""
     from ulda.experiments.runs import pack as write
 
-    found = _results(name, scale, folder, None)
-    write(found, out)
-    typer.echo(f"{len(found.runs)} runs in {out}")
+    with _results(name, scale, folder, None) as found:
+        write(found, out)
+        say(f"{len(found.runs)} runs in {out}")
 
 
 @app.command()
@@ -262,12 +265,12 @@ def unpack(
     from ulda.experiments.runs import runs_of, write_run
 
     runner = _runner(name, scale, folder, DEFAULT_DATA)
-    packed = _results(name, scale, folder, results).runs
+    packed = _read_results(name, scale, folder, results).runs
     wanted = [run for run in runs_of(runner.experiment, runner.data.scale) if run.key in packed]
     new = [run for run in wanted if not runner.is_done(run)]
     for run in new:
         write_run(runner.runs_folder, run, packed[run.key])
-    typer.echo(f"{len(new)} runs in {runner.runs_folder}, {len(packed) - len(new)} were there")
+    say(f"{len(new)} runs in {runner.runs_folder}, {len(packed) - len(new)} were there")
 
 
 def parse_time(text: str) -> float | None:
@@ -312,7 +315,17 @@ def _check_device(device: str) -> None:
         raise UldaError(f"nothing can be computed on the device {device!r} here ({reason})") from error
 
 
-def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> Packed:
+@contextmanager
+def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> Iterator[Packed]:
+    """Give the results of an experiment to the block, where what they lack becomes one sentence."""
+    from ulda.io.untrusted import reading
+
+    found = _read_results(name, scale, folder, file)
+    with reading(file or found.experiment.name, "the results of an experiment", "run the experiment again"):
+        yield found
+
+
+def _read_results(name: str, scale: str, folder: Path | None, file: Path | None) -> Packed:
     """Read the results of an experiment, without those of others of its family; a packed file has its definition."""
     from ulda.experiments.recipes import outdated
     from ulda.experiments.runs import Packed, read_packed, read_runs, runs_of
@@ -331,7 +344,7 @@ def _results(name: str, scale: str, folder: Path | None, file: Path | None) -> P
         raise UldaError(f"there are no results of {runner.experiment.name} in {place}; run the experiment first")
     old = len(outdated(runner.experiment, runner.data.scale, runs))
     if old:
-        typer.echo(f"{old} of the {len(runs)} runs are of other settings than today's", err=True)
+        say(f"{old} of the {len(runs)} runs are of other settings than today's", err=True)
     return Packed(runner.experiment, scale, runs)
 
 
@@ -345,18 +358,18 @@ def _dry_run(runner: Runner) -> None:
     header, *rows = found.rows()
     print_table(f"{runner.experiment.name}, {runner.scale_name}", header, rows)
     for note in found.notes:
-        typer.echo(note)
+        say(note)
     for problem in found.problems:
-        typer.echo(f"problem: {problem}")
+        say(f"problem: {problem}")
     if found.problems:
         raise typer.Exit(1)
 
 
 def _say(progress: Progress, folder: Path) -> None:
     left = "" if progress.seconds_left is None else f", about {_duration(progress.seconds_left)} of work left"
-    typer.echo(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
+    say(f"{progress.done} of {progress.total} runs done{left}; in {folder}")
     if progress.outdated:
-        typer.echo(
+        say(
             f"{progress.outdated} of them are of other settings than today's; "
             "`ulda experiment run --renew` does them again"
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table
+from ulda.cli.output import JsonOption, print_json, print_table, say
 
 
 def methods(
@@ -33,8 +33,8 @@ def methods(
     rows = [[row.name, row.title, _count(row.n_parameters), _count(row.n_adapted), row.adapts] for row in found]
     print_table("", ["name", "method", "parameters", "per domain", "what adapts"], rows)
     for row in found:
-        typer.echo(f"{row.title}: {row.citation}")
-    typer.echo(f"Parameters are real numbers, counted for {len(listing.COUNTED_SOURCES)} sources and default sizes.")
+        say(f"{row.title}: {row.citation}")
+    say(f"Parameters are real numbers, counted for {len(listing.COUNTED_SOURCES)} sources and default sizes.")
 
 
 def _count(number: int | None) -> str:

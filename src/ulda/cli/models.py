@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table
+from ulda.cli.output import JsonOption, print_json, print_table, say
 
 app = typer.Typer(help="List and inspect models and adapters.", no_args_is_help=True)
 
@@ -20,22 +20,25 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the bundled models, and those in the given folders."""
-    from ulda.methods.catalogue import describe_model, find_models
+    from ulda.methods.catalogue import describe_or_excuse, find_models
 
-    found = [describe_model(folder) for folder in find_models(paths or [])]
+    found = [describe_or_excuse(folder) for folder in find_models(paths or [])]
     if as_json:
         print_json(found)
         return
     rows = []
-    for entry in found:
+    for entry in (entry for entry in found if "problem" not in entry):
         kind = f"method {entry['method']}" if entry["kind"] == "method" else entry["kind"]
         domains = entry.get("domain") or ", ".join(entry["sources"])
-        base = entry.get("fingerprint") or entry.get("base") or "-"
+        base = entry.get("fingerprint") or str(entry.get("base") or "-")
         rows.append([entry["name"], kind, domains, str(entry["parameters"]["file"]), base[:12], entry["path"]])
     if not rows:
-        typer.echo("no models are bundled with this installation; name a folder with --path")
+        say("no models are bundled with this installation; name a folder with --path")
         return
     print_table("", ["name", "kind", "domains", "parameters", "base", "folder"], rows)
+    for entry in found:
+        if "problem" in entry:
+            say(f"{entry['path']} is left out: {entry['problem']}", err=True)
 
 
 @app.command()
@@ -52,7 +55,7 @@ def inspect(
         return
     print_table(f"{facts['kind']} {facts['name']}", ["what", "value"], _rows(facts))
     if facts["kind"] == "base":
-        typer.echo(
+        say(
             "Counts are real numbers, two per complex weight. The kernels of the gradient are those of the network, "
             "so they are counted once."
         )

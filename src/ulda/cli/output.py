@@ -6,9 +6,12 @@ import json
 import shlex
 import sys
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ulda.errors import escaped, escaped_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +22,30 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing 
 
 def to_json(value: Any) -> str:
     """Write a value as indented JSON; numbers that JSON has no word for become null."""
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False)
+    return escaped_json(json.dumps(_finite(value), indent=2, ensure_ascii=False))
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     typer.echo(to_json(value))
+
+
+def say(sentence: object, *, err: bool = False) -> None:
+    """Print one line; what files say in it is escaped."""
+    typer.echo(escaped(str(sentence)), err=err)
+
+
+def print_text(text: str) -> None:
+    """Print lines; what files say in them is escaped."""
+    for line in text.split("\n"):
+        say(line)
+
+
+def accept_all_characters() -> None:
+    """Let terminals that lack a character show its number, rather than fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -33,12 +54,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title))
+    table = Table(title=Text(escaped(title)))
     for i, column in enumerate(columns):
         numeric = all(_is_number(row[i]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(escaped(cell)) for cell in row))
     Console().print(table)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ulda.cli.data import KindName, KindOption
-from ulda.cli.output import ForceOption, JsonOption, command_line, print_json, print_table, progress_bar
+from ulda.cli.output import ForceOption, JsonOption, command_line, print_json, print_table, progress_bar, say
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ def _tell(summary: FileSummary, notes: list[str]) -> None:
         ["time", f"{summary.seconds:.1f} s"],
     ]
     print_table(summary.out, ["what", "value"], rows)
+    if summary.n_detected:
+        notes = [f"no mask came with {summary.n_detected} slices, so their empty lines count as not sampled", *notes]
     for note in notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"check it with: ulda verify {summary.out}")
+        say(f"note: {note}")
+    say(f"check it with: ulda verify {summary.out}")

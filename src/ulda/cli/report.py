@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ulda.cli.output import ForceOption, JsonOption, command_line, print_json
+from ulda.cli.output import ForceOption, JsonOption, command_line, print_json, say
 
 if TYPE_CHECKING:
     from ulda.methods.ulda import ULDA
@@ -60,7 +60,7 @@ def report(
     if as_json:
         print_json({"out": str(out), "bytes": n_bytes})
     else:
-        typer.echo(f"the report is {out} ({n_bytes / 1e6:.1f} MB); open it in a browser")
+        say(f"the report is {out} ({n_bytes / 1e6:.1f} MB); open it in a browser")
 
 
 def provenance(model: ULDA, **more: dict[str, str]) -> dict[str, dict[str, str]]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ulda.cli.output import say
 from ulda.errors import UldaError
 
 
@@ -29,8 +30,8 @@ def sign(
 
     if new_key is not None and out is None and key is None:
         private, public = make_key(new_key)
-        typer.echo(f"the private key is {private}: keep it to yourself; the public key is {public}: give it to others")
+        say(f"the private key is {private}: keep it to yourself; the public key is {public}: give it to others")
     elif new_key is None and out is not None and key is not None:
-        typer.echo(f"{out} is signed with the key {sign_output(out, key)}")
+        say(f"{out} is signed with the key {sign_output(out, key)}")
     else:
         raise UldaError("give an output and its --key to sign it, or --new-key NAME alone to make a key")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ulda.cli.output import progress_bar
+from ulda.cli.output import print_text, progress_bar, say
 from ulda.errors import UldaError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def train(
     if print_config:
         from ulda.training.config_text import default_config
 
-        typer.echo(default_config(preset or "default"), nl=False)
+        print_text(default_config(preset or "default").rstrip("\n"))
         return
     if config is None:
         raise UldaError("name a configuration; `ulda train --print-config` prints one to start from")
@@ -77,7 +77,7 @@ def train(
         except KeyboardInterrupt:
             stop(folder, f"with: ulda train {config}{options} --out {folder} --resume")
     what = f"{settings.name} ({settings.method}, preset {settings.preset})"
-    typer.echo(f"trained {what} on {', '.join(model.sources)}: {model.n_parameters} parameters, in {folder}")
+    say(f"trained {what} on {', '.join(model.sources)}: {model.n_parameters} parameters, in {folder}")
 
 
 def _events(folder: Path) -> AbstractContextManager[Report]:
@@ -105,5 +105,5 @@ def stop(folder: Path, how: str) -> NoReturn:
     from ulda.methods.runs import has_checkpoint
 
     saved = "the run is saved" if has_checkpoint(folder) else "there was nothing to save yet"
-    typer.echo(f"stopped; {saved}, continue {how}", err=True)
+    say(f"stopped; {saved}, continue {how}", err=True)
     raise typer.Exit(130)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ulda.cli.output import JsonOption, print_json, print_table
+from ulda.cli.output import JsonOption, print_json, print_table, say
 
 
 def verify(
@@ -46,10 +46,10 @@ def verify(
             columns = ["slice", "phases", "learned steps", "first phi + d eps/2", "last phi + d eps/2", "last gradient"]
             signed = f", signed with {key.name}" if key else ""
             print_table(f"{out.name}: every phase descended, the replay agrees{signed}", columns, rows)
-            typer.echo("a replay does not prove")
+            say("a replay does not prove")
             for limit in NOT_PROVEN:
-                typer.echo(f"- {limit}")
+                say(f"- {limit}")
         for problem in verdict.problems:
-            typer.echo(f"{out.name}: {problem}", err=True)
+            say(f"{out.name}: {problem}", err=True)
     if not verdict.ok:
         raise typer.Exit(1)

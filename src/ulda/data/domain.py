@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ulda.data.readers.arrays import check_slice, sampled_lines
 from ulda.data.readers.base import Kind
+from ulda.data.values import check_scale, check_values
 from ulda.errors import UldaError
-from ulda.physics import Mask, coil_combine, espirit_maps, ifft2c, mask_from_array
+from ulda.io.hdf5_input import open_hdf5, text, texts
+from ulda.io.untrusted import reading
+from ulda.physics import DETECTED, Mask, coil_combine, espirit_maps, ifft2c, mask_from_array
 
 FORMAT = "ulda-domain"
 VERSION = 1
@@ -77,6 +82,7 @@ class Record:
     scale: float = 1.0
     target: NDArray[np.float32] | None = None
     lines: NDArray[np.bool_] | None = None
+    lines_are_detected: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,25 +106,16 @@ class Domain:
     def open(cls, path: str | Path) -> Self:
         """Open a domain file written by this package."""
         path = Path(path)
-        try:
-            with h5py.File(path) as file:
-                if file.attrs.get("format") != FORMAT:
-                    raise UldaError(
-                        f"{path.name} is not a domain file; "
-                        f"make one of it with `ulda data import {path.name} --out NEW.h5`"
-                    )
-                if int(file.attrs["version"]) > VERSION:
-                    raise UldaError(f"{path.name} was written by a newer version of ulda; upgrade ulda to read it")
-                header = Header(**{key: _plain(file.attrs[key]) for key in Header.__dataclass_fields__})
-                labels = {name: tuple(value.decode() for value in file[name][()]) for name in LABELS}
-                _check_layout(file, header)
-        except FileNotFoundError as error:
-            raise UldaError(f"there is no file {path}") from error
-        except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-            raise UldaError(
-                f"{path.name} cannot be read as a domain file ({_first_line(error)}); "
-                "expected one that `ulda data import` wrote"
-            ) from error
+        with _opened(path) as file:
+            if text(file.attrs.get("format", "")) != FORMAT:
+                raise UldaError(
+                    f"{path.name} is not a domain file; make one of it with `ulda data import {path.name} --out NEW.h5`"
+                )
+            if int(file.attrs["version"]) > VERSION:
+                raise UldaError(f"{path.name} was written by a newer version of ulda; upgrade ulda to read it")
+            header = Header(**{key: _plain(file.attrs[key]) for key in Header.__dataclass_fields__})
+            _check_layout(path, file, header)
+            labels = {name: tuple(texts(file[name])) for name in LABELS}
         return cls(path, header, tuple(range(len(labels["subject"]))), labels)
 
     def __len__(self) -> int:
@@ -152,7 +149,7 @@ class Domain:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape of one stored slice."""
-        with h5py.File(self.path) as file:
+        with _opened(self.path) as file:
             return tuple(file["slices"].shape[1:])
 
     @property
@@ -163,8 +160,29 @@ class Domain:
     @property
     def undersampled(self) -> bool:
         """Whether any slice arrived undersampled, so that it cannot be a reference."""
-        with h5py.File(self.path) as file:
-            return "lines" in file and not bool(file["lines"][()][list(self.indices)].all())
+        return self._first_undersampled is not None
+
+    def check_references(self, consequence: str) -> None:
+        """Refuse slices that arrived undersampled where fully sampled ones are needed.
+
+        Parameters
+        ----------
+        consequence
+            What follows from it, e.g. ``"there is no reference to learn from"``.
+        """
+        if self._first_undersampled is not None:
+            position, lines = self._first_undersampled
+            raise UldaError(
+                f"the domain {self.name} arrived undersampled: {int((~lines).sum())} of {lines.size} lines of slice "
+                f"{position} are empty, so {consequence}"
+            )
+
+    @cached_property
+    def _first_undersampled(self) -> tuple[int, NDArray[np.bool_]] | None:
+        if self.header.kind != "kspace":
+            return None
+        found = ((i, record.lines) for i, record in enumerate(self.records()))
+        return next(((i, lines) for i, lines in found if lines is not None), None)
 
     def record(self, position: int) -> Record:
         """Read one slice with its labels."""
@@ -172,16 +190,24 @@ class Domain:
 
     def records(self) -> Iterator[Record]:
         """Stream the slices with their labels."""
-        with h5py.File(self.path) as file:
+        with _opened(self.path) as file:
             for i in self.indices:
-                lines = _read(file, "lines", i, self.path) if "lines" in file else None
-                yield Record(
-                    array=_read(file, "slices", i, self.path),
-                    scale=float(_read(file, "scale", i, self.path)),
-                    target=_read(file, "target", i, self.path) if "target" in file else None,
-                    lines=None if lines is None or lines.all() else lines,
-                    **{name: self.labels[name][i] for name in LABELS},
-                )
+                yield self._record(file, i)
+
+    def _record(self, file: h5py.File, i: int) -> Record:
+        where = f"slice {i} of {self.path.name}"
+        with reading(where, "a slice"):
+            array, scale = np.asarray(file["slices"][i]), float(file["scale"][i])
+            target = np.asarray(file["target"][i]) if "target" in file else None
+            named = np.asarray(file["lines"][i]) if "lines" in file else None
+        check_values(array, where)
+        check_scale(scale, where)
+        lines = None if named is None or named.all() else named
+        is_detected = lines is None and self.header.kind == "kspace"
+        if is_detected:
+            lines = sampled_lines(array, self.header.phase_axis)
+        labels = {name: self.labels[name][i] for name in LABELS}
+        return Record(array, **labels, scale=scale, target=target, lines=lines, lines_are_detected=is_detected)
 
     def image(self, position: int) -> Tensor:
         """Return one slice as a complex image ``(H, W)``.
@@ -214,7 +240,8 @@ class Domain:
         return digest.hexdigest()
 
     def _mask_of(self, record: Record) -> Mask | None:
-        return None if record.lines is None else mask_from_array(record.lines, self.path.name)
+        kind = DETECTED if record.lines_are_detected else "file"
+        return None if record.lines is None else mask_from_array(record.lines, self.path.name, kind)
 
     def _to_image(self, record: Record) -> Tensor:
         array = torch.from_numpy(record.array)
@@ -226,31 +253,34 @@ class Domain:
         return coil_combine(coil_images, espirit_maps(array, self._mask_of(record), self.header.phase_axis))
 
 
-def _check_layout(file: Any, header: Header) -> None:
+def _opened(path: Path) -> AbstractContextManager[h5py.File]:
+    return open_hdf5(path, "a domain file", "expected one that `ulda data import` wrote")
+
+
+def _check_layout(path: Path, file: Any, header: Header) -> None:
     """Refuse a file whose header and datasets do not fit together."""
+    texts_of_header = [getattr(header, name) for name in ("name", "kspace_origin", "normalisation", "licence", "note")]
+    if not all(isinstance(value, str) for value in texts_of_header):
+        raise ValueError("its header holds something other than texts")
     if header.kind not in get_args(Kind) or header.phase_axis not in (-2, -1):
         raise ValueError(f"its kind is {header.kind!r} and its phase_axis {header.phase_axis!r}")
     slices = file["slices"]
     if slices.ndim != 3 and not (slices.ndim == 4 and header.kind == "kspace"):
         raise ValueError(f"its slices have the shape {slices.shape}")
-    optional = [name for name in ("target", "lines") if name in file]
-    for name in ("scale", *LABELS, *optional):
-        if len(file[name]) != len(slices):
+    if slices.dtype != (np.float32 if header.kind == "magnitude" else np.complex64) or 0 in slices.shape[1:]:
+        raise ValueError(f"its slices are {slices.dtype} of shape {slices.shape}")
+    check_slice(path, slices.shape[1:])
+    shapes = {"scale": (), "lines": (slices.shape[header.phase_axis],)}
+    kinds = {"scale": "f", "lines": "b", "target": "f"}
+    for name in ("scale", *LABELS, *(name for name in ("target", "lines") if name in file)):
+        found = file[name]
+        if found.ndim == 0 or len(found) != len(slices):
             raise ValueError(f"{name!r} does not have one entry for each of the {len(slices)} slices")
-
-
-def _read(file: Any, name: str, i: int, path: Path) -> Any:
-    try:
-        return np.asarray(file[name][i])
-    except (OSError, RuntimeError) as error:
-        raise UldaError(
-            f"slice {i} of {path.name} cannot be read ({_first_line(error)}); the file is damaged"
-        ) from error
+        if found.dtype.kind not in kinds.get(name, "SO") or found.shape[1:] != shapes.get(name, found.shape[1:]):
+            raise ValueError(f"{name!r} is {found.dtype} of shape {found.shape}")
+    if "target" in file and file["target"].ndim != 3:
+        raise ValueError(f"its targets have the shape {file['target'].shape}")
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -12,6 +12,7 @@ import numpy as np
 
 from ulda.data.domain import FORMAT, LABELS, VERSION, Header, Record
 from ulda.data.splits import check_leakage, check_split_name
+from ulda.data.values import check_scale, check_values
 from ulda.errors import UldaError
 from ulda.io.hdf5 import PatientFile
 
@@ -67,14 +68,14 @@ class DomainWriter:
                 f"the slices have different sizes: {record.source} has {array.shape}, the ones before {self._shape}; "
                 "pass --size to bring all to one size, or import them into separate files"
             )
-        if not np.isfinite(array).all():
-            raise UldaError(f"a slice of {record.source} holds NaN or infinite values; repair or leave out that file")
+        n_slices = self._file["slices"].shape[0]
+        check_values(array, f"a slice of {record.source}, number {n_slices} of the new file,")
+        check_scale(record.scale, f"a slice of {record.source}, number {n_slices} of the new file,")
         self._check_target(record)
         check_split_name(record.split, record.source)
         if record.lines is not None and "lines" not in self._file:
             # earlier slices were fully sampled, which is what the fill value says
             self._dataset("lines", record.lines.shape, bool, fillvalue=True)
-        n_slices = self._file["slices"].shape[0]
         optional = [name for name in ("target", "lines") if name in self._file]
         for name in ("slices", "scale", *LABELS, *optional):
             self._file[name].resize(n_slices + 1, axis=0)
@@ -112,6 +113,8 @@ class DomainWriter:
     def _check_target(self, record: Record) -> None:
         stored = self._file["target"].shape[1:] if "target" in self._file else None
         given = None if record.target is None else record.target.shape
+        if record.target is not None:
+            check_values(record.target, f"a target of {record.source}")
         if None in (stored, given) and stored != given:
             raise UldaError(f"some slices have a target and some have none ({record.source}); import them apart")
         if stored != given:

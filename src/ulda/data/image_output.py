@@ -13,16 +13,21 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import zlib
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from ulda.errors import MissingExtraError, UldaError
+from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.compressed import gunzip
+from ulda.io.nifti import load_nifti, nibabel
+from ulda.io.numpy_input import map_npy
+from ulda.io.pictures import open_picture
+from ulda.io.untrusted import check_memory, reading
 
 SUFFIXES = (".npy", ".nii", ".nii.gz", ".png")
 
@@ -99,24 +104,30 @@ def altered(path: str | Path, images: NDArray[np.complexfloating[Any, Any]], rec
     record
         What `save_images` returned, possibly from a file.
     """
-    path, suffix = Path(path), image_suffix(Path(path))
+    path = Path(path)
     try:
-        if set(record) != {"format", "affine", "sha256"} or record["format"] != suffix:
-            return f"the manifest does not cover images of the format {suffix}"
-        problem = difference(path, images)
-        if problem:
-            return problem
-        contents = [file.read_bytes() for file in image_files(path, len(images))]
-        affine = np.array(record["affine"], np.float64) if suffix in NIFTI else record["affine"]
-        for content, expected in zip(contents, _encode(suffix, images, affine), strict=True):
-            found = _header(content, suffix)
-            for name, value in _header(expected, suffix).items():
-                if found.get(name) != value:
-                    return f"the header of {path.name} says {name} {found.get(name)}, but it was written with {value}"
-        if affine is not None and suffix not in NIFTI:
-            return f"the manifest speaks of an affine, which {suffix} has not"
-    except (LookupError, TypeError, ValueError, ArithmeticError, OSError, EOFError, SyntaxError, zlib.error) as error:
-        return f"{path.name} cannot be compared with the manifest ({type(error).__name__}: {error})"
+        with reading(path.name, "what the manifest describes", "it is not what was written"):
+            return _alteration(path, images, record)
+    except UldaError as error:
+        return str(error)
+
+
+def _alteration(path: Path, images: NDArray[np.complexfloating[Any, Any]], record: Any) -> str:
+    suffix = image_suffix(path)
+    if set(record) != {"format", "affine", "sha256"} or record["format"] != suffix:
+        return f"the manifest does not cover images of the format {suffix}"
+    problem = difference(path, images)
+    if problem:
+        return problem
+    contents = [file.read_bytes() for file in image_files(path, len(images))]
+    affine = np.array(record["affine"], np.float64) if suffix in NIFTI else record["affine"]
+    for content, expected in zip(contents, _encode(suffix, images, affine), strict=True):
+        found = _header(content, suffix)
+        for name, value in _header(expected, suffix).items():
+            if found.get(name) != value:
+                return f"the header of {path.name} says {name} {found.get(name)}, but it was written with {value}"
+    if affine is not None and suffix not in NIFTI:
+        return f"the manifest speaks of an affine, which {suffix} has not"
     if [hashlib.sha256(content).hexdigest() for content in contents] != record["sha256"]:
         return f"{path.name} holds the pixels of the run, but is not byte for byte the file that was written"
     return ""
@@ -134,11 +145,10 @@ def difference(path: str | Path, images: NDArray[np.complexfloating[Any, Any]]) 
     stored = []
     for file in image_files(path, len(images)):
         try:
-            stored.append(_decode(file, suffix))
-        except FileNotFoundError:
-            return f"{file.name} is missing"
-        except (OSError, ValueError, EOFError, UnidentifiedImageError) as error:
-            return f"{file.name} cannot be read ({str(error).partition(chr(10))[0]})"
+            with reading(file, f"{suffix} of the run", "it is not what was written"):
+                stored.append(_decode(file, suffix))
+        except UldaError as error:
+            return str(error) if file.is_file() else f"{file.name} is missing"
     if any(array.shape != stored[0].shape for array in stored):
         return f"the pictures of {path.name} have different sizes"
     found = np.concatenate(stored)
@@ -170,22 +180,20 @@ def _encode(suffix: str, images: NDArray[Any], affine: NDArray[np.float64] | Non
         stream = io.BytesIO()
         np.save(stream, values, allow_pickle=False)
         return [stream.getvalue()]
-    content = _nibabel().Nifti1Image(np.moveaxis(values, 0, -1), affine).to_bytes()
+    content = nibabel().Nifti1Image(np.moveaxis(values, 0, -1), affine).to_bytes()
     return [gzip.compress(content, mtime=0) if suffix == ".nii.gz" else content]
 
 
 def _decode(file: Path, suffix: str) -> NDArray[Any]:
     """Read a file as ``(slices, H, W)``."""
     if suffix == ".npy":
-        return np.asarray(np.load(file, allow_pickle=False))
+        return np.asarray(map_npy(file))
     if suffix == ".png":
-        with Image.open(file) as picture:
+        with open_picture(file, "a picture") as picture:
             return np.asarray(picture)[None]
-    nibabel = _nibabel()
-    try:
-        return np.moveaxis(np.asarray(nibabel.load(file).dataobj), -1, 0)
-    except nibabel.filebasedimages.ImageFileError as error:
-        raise ValueError(str(error)) from error
+    image = load_nifti(file)
+    check_memory(file, "the image", 8 * math.prod(image.shape))
+    return np.moveaxis(np.asarray(image.dataobj), -1, 0)
 
 
 def _header(content: bytes, suffix: str) -> dict[str, str]:
@@ -199,11 +207,7 @@ def _header(content: bytes, suffix: str) -> dict[str, str]:
         with Image.open(io.BytesIO(content)) as picture:
             picture.load()
             return {"mode": picture.mode, "size": str(picture.size), "extras": str(picture.info)}
-    nibabel = _nibabel()
-    try:
-        image = nibabel.Nifti1Image.from_bytes(gzip.decompress(content) if suffix == ".nii.gz" else content)
-    except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
-        raise ValueError(str(error)) from error
+    image = nibabel().Nifti1Image.from_bytes(gunzip(content) if suffix == ".nii.gz" else content)
     header = {name: str(image.header[name].tolist()) for name in image.header}
     return header | {"extensions": str([one.get_content() for one in image.header.extensions])}
 
@@ -212,11 +216,3 @@ def _png(page: NDArray[np.uint8]) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(page).save(stream, format="PNG")
     return stream.getvalue()
-
-
-def _nibabel() -> Any:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtraError("NIfTI", "nifti") from error
-    return nibabel

@@ -21,6 +21,7 @@ from ulda.data.folders import folder_below, split_of_folder, subject_of_picture
 from ulda.data.readers import expand
 from ulda.data.readers.base import Kind, KindChoice, Reader, Slice
 from ulda.data.readers.pictures import PicturesReader
+from ulda.data.values import check_scale, check_values
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
 from ulda.physics import center_crop_or_pad, fft2c, fourier_resize, ifft2c, root_sum_of_squares
@@ -156,7 +157,7 @@ def _stream(found: Iterable[tuple[Path, Reader]], roots: list[Path], options: Im
         folder = folder_below(path, roots)
         split = split_of_folder(folder) if options.folder_splits else ""
         is_alone = options.picture_subjects and isinstance(reader, PicturesReader)
-        for item in reader.slices(path, options.kind):
+        for item in reader.numbered(path, options.kind):
             subject = subject_of_picture(folder, item.source) if is_alone else item.subject
             if (origin, item.volume) not in names:
                 n_of_name[item.volume] += 1
@@ -238,12 +239,10 @@ def prepare(item: Slice, options: ImportOptions) -> Slice:
         raise UldaError(
             f"a slice of {item.source} has shape {item.array.shape}; expected (H, W), or (coils, H, W) for k-space"
         )
-    if not np.isfinite(item.array).all():
-        n_bad = int((~np.isfinite(item.array)).sum())
-        raise UldaError(
-            f"a slice of {item.source} holds {n_bad} NaN or infinite values; `ulda data inspect` shows where, "
-            "repair or leave out that file"
-        )
+    check_values(item.array, item.place)
+    check_scale(item.scale, item.place)
+    if item.target is not None:
+        check_values(item.target, f"the target of {item.place}")
     item = replace(
         item,
         subject=options.subject or item.subject or Path(item.source).stem or "unknown",

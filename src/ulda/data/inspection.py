@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ulda.data.readers import expand
 from ulda.data.readers.base import Description, KindChoice, Reader, Slice
 from ulda.data.splits import check_leakage
+from ulda.data.values import LARGEST, is_sound
 from ulda.errors import UldaError
 from ulda.physics import fft2c
 
@@ -126,9 +127,9 @@ def _inspect_one(path: Path, reader: Reader, kind: KindChoice, progress: Callabl
 
 
 def _count(tally: _Tally, item: Slice) -> None:
-    finite = np.isfinite(item.array)
-    n_bad = int(item.array.size - np.count_nonzero(finite))
-    array = np.where(finite, item.array, 0)
+    sound = is_sound(item.array)
+    n_bad = int(item.array.size - np.count_nonzero(sound))
+    array = np.where(sound, item.array, 0)
     tally.n_slices += 1
     tally.n_nonfinite += n_bad
     tally.n_bad_slices += n_bad > 0
@@ -172,7 +173,10 @@ def _findings(
     borders: tuple[int, int, int, int] | None,
 ) -> Iterator[Finding]:
     if tally.n_nonfinite:
-        yield Finding("error", f"{tally.n_nonfinite} values in {tally.n_bad_slices} slices are NaN or infinite")
+        yield Finding(
+            "error",
+            f"{tally.n_nonfinite} values in {tally.n_bad_slices} slices are NaN or infinite, or above {LARGEST:g}",
+        )
     if len(tally.sizes) > 1:
         sizes = ", ".join(" x ".join(map(str, size)) for size in sorted(tally.sizes))
         yield Finding("warning", f"the slices have different sizes ({sizes}); import them with --size")

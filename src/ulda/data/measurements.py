@@ -14,8 +14,10 @@ from torch import Tensor
 
 from ulda.data.importing import ImportOptions, prepare
 from ulda.data.readers import KindChoice, Reader, Slice, expand
+from ulda.data.values import check_values
 from ulda.errors import UldaError
 from ulda.physics import (
+    DETECTED,
     CartesianMRI,
     Mask,
     Physics,
@@ -88,8 +90,9 @@ def measurements(
 ) -> Iterator[MeasuredSlices]:
     """Stream the measurements of a file or folder; consecutive slices with the same lines come together.
 
-    Data that arrive undersampled keep their lines. Fully sampled k-space, and images, are undersampled as asked. Coil
-    sensitivities are estimated from the sampled centre lines of each slice.
+    Data that arrive undersampled keep their lines; where a file names none, those that are not empty. Fully sampled
+    k-space, and images, are undersampled as asked. Coil sensitivities are estimated from the sampled centre lines of
+    each slice.
 
     Parameters
     ----------
@@ -112,9 +115,10 @@ def measurements(
 def _slices(path: Path, undersampling: Undersampling, kind: KindChoice) -> Iterator[tuple[Tensor, Mask, int]]:
     """Stream the k-space of the slices in the units of the file, with their masks and phase-encode axes."""
     source, reader = _only(path)
-    for item in reader.slices(source, kind):
+    for item in reader.numbered(source, kind):
         prepared = prepare(item, ImportOptions())
         array = torch.from_numpy(prepared.array) * prepared.scale
+        check_values(array.numpy(), item.place)
         kspace = array if prepared.kind == "kspace" else fft2c(array.to(torch.complex64))
         yield kspace, _mask(prepared, kspace.shape[prepared.phase_axis], undersampling), prepared.phase_axis
 
@@ -122,8 +126,11 @@ def _slices(path: Path, undersampling: Undersampling, kind: KindChoice) -> Itera
 def _mask(item: Slice, n_lines: int, undersampling: Undersampling) -> Mask:
     if item.lines is not None:
         if undersampling.is_asked_for:
-            raise UldaError(f"{item.source} is undersampled already; leave out the sampling ratio and the mask")
-        return mask_from_array(item.lines, item.source)
+            empty = f"{int((~item.lines).sum())} of {item.lines.size} lines are empty"
+            raise UldaError(
+                f"{item.source} is undersampled already: {empty}; leave out the sampling ratio and the mask"
+            )
+        return mask_from_array(item.lines, item.source, DETECTED if item.lines_are_detected else "file")
     if not undersampling.is_asked_for:
         raise UldaError(
             f"{item.source} is fully sampled, so there is nothing to reconstruct; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import h5py
 from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.untrusted import read_text, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +39,10 @@ def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, ov
 
 def read_assignment(path: Path) -> dict[str, str]:
     """Read a CSV with the columns ``subject`` and ``split``; a subject in two splits is refused."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:  # Excel begins its files with a mark
-            rows = [(row["subject"], row["split"] or "") for row in csv.DictReader(stream)]
-    except (KeyError, UnicodeDecodeError, csv.Error) as error:
-        raise UldaError(f"{path.name} must be a CSV whose first line is `subject,split` ({error})") from error
+    form = "a table of splits"
+    content = read_text(path, form)
+    with reading(path, form, "expected a CSV whose first line is `subject,split`"):
+        rows = [(row["subject"], row["split"] or "") for row in csv.DictReader(io.StringIO(content, newline=""))]
     for _, split in rows:
         check_split_name(split, path.name)
     check_leakage([subject for subject, _ in rows], [split for _, split in rows])

@@ -106,8 +106,7 @@ def compare(
     """
     if len(domain) == 0:
         raise UldaError(f"the domain {domain.name} has no slices to compare on")
-    if domain.undersampled:
-        raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to compare with")
+    domain.check_references("there is no reference to compare with")
     simulated = with_given_masks(acquisition_of(domain, acquisition_named(acquisition)))
     total = len(domain) * len(methods)
     references: list[Tensor] = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulda.errors import UldaError
+from ulda.io.untrusted import read_text, reading
 
 if TYPE_CHECKING:
     from ulda.solvers import Trace
@@ -19,17 +21,13 @@ def validation_curves(log: str | Path, metric: str = "psnr") -> History:
     """Read the validations of a training's ``log.csv``: a metric over the steps, by domain."""
     log, ending = Path(log), f"_{metric}"
     found: History = {}
-    try:
-        with log.open(newline="", encoding="utf-8") as stream:
-            for row in csv.DictReader(stream):
-                for name in [name for name in row if name and name.endswith(ending) and row[name]]:
-                    steps, values = found.setdefault(name.removesuffix(ending), ([], []))
-                    steps.append(float(row["step"]))
-                    values.append(float(row[name]))
-    except FileNotFoundError as error:
-        raise UldaError(f"there is no file {log}") from error
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise UldaError(f"{log.name} is not the log of a training ({error})") from error
+    content = read_text(log, "the log of a training")
+    with reading(log, "the log of a training"):
+        for row in csv.DictReader(io.StringIO(content, newline="")):
+            for name in [name for name in row if name and name.endswith(ending) and row[name]]:
+                steps, values = found.setdefault(name.removesuffix(ending), ([], []))
+                steps.append(float(row["step"]))
+                values.append(float(row[name]))
     if not found:
         raise UldaError(f"{log.name} holds no validations with the metric {metric}; was there a validation split?")
     return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from ulda.errors import UldaError
+from ulda.io.documents import read_yaml
 from ulda.methods import CLASSICAL
 from ulda.methods.registry import method_title
 from ulda.training.settings import STRICT, checked
@@ -315,17 +315,12 @@ def load_experiment(name_or_file: str | Path) -> Experiment:
     path = Path(name_or_file)
     if str(name_or_file) in experiment_names():
         path = FOLDER / f"{name_or_file}.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not path.exists():
         raise UldaError(
             f"there is no experiment {str(name_or_file)!r} and no file of that name; "
             f"there are: {', '.join(experiment_names())}"
-        ) from error
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UldaError(f"{path.name} cannot be read as YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(values, dict):
-        raise UldaError(f"{path.name} is not a list of keys and values")
+        )
+    values = read_yaml(path)
     try:
         return checked(Experiment, values)
     except UldaError as error:

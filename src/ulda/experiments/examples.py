@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ulda.data import Domain
-from ulda.errors import UldaError
 from ulda.evaluation.comparison import Comparison, compare
 from ulda.evaluation.learned import Learned
 from ulda.io.atomic import atomic_output
+from ulda.io.numpy_input import read_npz
+from ulda.io.untrusted import reading
 from ulda.methods import ULDA, Method
 from ulda.physics import Mask
 from ulda.solvers import Trace
@@ -125,8 +125,7 @@ def save_examples(path: Path, domain: str, examples: Examples) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {}
     if path.exists():
-        with np.load(path) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays |= read_npz(path)
     arrays |= {
         f"{domain}.indices": examples.indices,
         # half precision: a picture has 256 greys
@@ -142,13 +141,9 @@ def load_examples(path: Path) -> dict[str, Examples]:
     """Read the examples of a run by domain; none where there is no file."""
     if not path.exists():
         return {}
-    try:
-        with np.load(path) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+    with reading(path, "the examples of a run", "remove it and run the experiment again"):
+        arrays = read_npz(path)
         return {name.partition(".")[0]: _examples(arrays, name.partition(".")[0]) for name in arrays}
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        message = f"{path.name} does not hold the examples of a run ({error}); remove it and run the experiment again"
-        raise UldaError(message) from error
 
 
 def _examples(arrays: Mapping[str, NDArray[Any]], domain: str) -> Examples:

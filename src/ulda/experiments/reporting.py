@@ -24,6 +24,7 @@ from ulda.experiments.examples import TRACED, Examples, load_examples
 from ulda.experiments.report_choice import AS_TRAINED, Choice, Tested, choose, tests_in
 from ulda.experiments.runs import read_packed, read_runs
 from ulda.io.fingerprints import fingerprint
+from ulda.io.untrusted import reading
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.physics import Mask, cartesian_mask
 from ulda.solvers import Step
@@ -87,7 +88,13 @@ def report_of_experiment(source: str | Path, domain: str | None = None, slices: 
         The number of target slices, 0 for the methods as trained; by default the fewest that most methods have.
     """
     source = Path(source)
-    tests, definitions = _read(source)
+    with reading(source, "the results of an experiment", "run the experiment again"):
+        return _report(source, *_read(source), domain, slices)
+
+
+def _report(
+    source: Path, tests: list[Tested], definitions: list[Experiment], domain: str | None, slices: int | None
+) -> Report:
     choice = choose(tests, definitions, domain, slices, source.name)
     first = choice.tested[0]
     entries = list(_domain_entries(choice, definitions))

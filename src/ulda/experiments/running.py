@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -22,6 +21,7 @@ from ulda.experiments.examples import save_examples, take_examples
 from ulda.experiments.measures import check_measurable, measure, similarity
 from ulda.experiments.recipes import code_fingerprint, digest_of, outdated, recipe_of, settings_of
 from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, write_run
+from ulda.io.documents import read_json
 from ulda.io.fingerprints import fingerprint
 from ulda.methods import CLASSICAL, WEIGHTED, Method, TrainableMethod, Training, load_method, method_class, new_method
 from ulda.methods.listing import weightless
@@ -93,7 +93,7 @@ class Runner:
         recipe = recipe_of(self.experiment, self.data.scale, run)
         if run.kind != "adapt":
             return recipe
-        trained = json.loads((self.runs_folder / f"{run.needs}.json").read_text(encoding="utf-8"))
+        trained = read_json(self.runs_folder / f"{run.needs}.json")
         return recipe | {"trained": digest_of(trained["recipe"])}
 
     def outdated(self) -> list[Run]:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from ulda.errors import UldaError
 from ulda.experiments.definition import Experiment, Scale
 from ulda.io.atomic import atomic_output
+from ulda.io.documents import read_json
+from ulda.io.untrusted import reading
 from ulda.training.settings import checked
 
 Kind = Literal["train", "adapt", "classical"]
@@ -103,11 +105,17 @@ def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the results in a folder of runs, by their keys."""
     found = {}
     for path in sorted(folder.glob("*.json")):
-        try:
-            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UldaError(f"{path.name} is not JSON ({error}); remove it, and it is made again") from error
+        advice = "remove it, and it is made again"
+        with reading(path, "the result of a run", advice):
+            found[path.stem] = _checked_result(read_json(path))
     return found
+
+
+def _checked_result(result: Any) -> dict[str, Any]:
+    """Refuse what is not the result of a run."""
+    if not isinstance(result, dict) or not isinstance(result.get("run"), dict):
+        raise TypeError("it holds something other than the result of a run")
+    return result
 
 
 @dataclass(frozen=True)
@@ -144,13 +152,10 @@ def pack(packed: Packed, path: Path) -> None:
 
 def read_packed(path: Path) -> Packed:
     """Read a file that `pack` wrote; the experiment has the domains of the scale."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    with reading(path, "packed results", "expected a file that `ulda experiment pack` wrote"):
+        content = read_json(path)
         experiment = checked(Experiment, content["definition"]).at(content["scale"])
-        runs = dict(content["runs"])
-    except (OSError, ValueError, LookupError, TypeError, UldaError) as error:
-        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{path.name} is not a file that `ulda experiment pack` wrote ({detail})") from error
+        runs = {str(key): _checked_result(result) for key, result in content["runs"].items()}
     return Packed(experiment, content["scale"], runs)
 
 

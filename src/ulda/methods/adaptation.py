@@ -16,6 +16,7 @@ from ulda.methods.trainable import TrainableMethod, Training
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
+from ulda.models.ulda import is_same_name
 from ulda.physics import Acquisition, Mask, acquisition_named, cartesian_mask
 from ulda.physics.acquisition import with_given_masks
 from ulda.training.history import Progress, Report, chooses, last_validation, total_seconds
@@ -266,10 +267,10 @@ class Selection:
 def _target(data: Domain, name: str, selection: Selection) -> Target:
     """Read the slices of a new domain, and the lines that are measured of them."""
     split = split_for_training(data, selection.seed)
-    if split.train.undersampled or split.validation.undersampled:
-        raise UldaError(
-            f"the domain {data.name} arrived undersampled, so there is no reference to learn from; learn from its "
-            "sampled lines alone with --self-supervised (in Python: self_supervised=True)"
+    for slices in (split.train, split.validation):
+        slices.check_references(
+            "there is no reference to learn from; learn from its sampled lines alone with --self-supervised (in "
+            "Python: self_supervised=True)"
         )
     split = replace(split, train=selection.chosen(split.train))
     simulated = selection.simulated(data)
@@ -296,9 +297,9 @@ def _undersampled_target(data: Domain, name: str, selection: Selection) -> Targe
 
 def _new_name(name: str | None, data: Domain, sources: Sequence[str]) -> str:
     name = name or data.name.replace(".", "-")
-    if name == UNADAPTED:
+    if is_same_name(name, UNADAPTED):
         raise UldaError(f"an adapter cannot be called {UNADAPTED!r}; give it another name")
-    if name in sources:
+    if any(is_same_name(name, source) for source in sources):
         raise UldaError(f"the base was trained on a domain {name} itself; give the adapter another name")
     return name
 

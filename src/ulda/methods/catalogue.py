@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ulda.errors import UldaError
 from ulda.methods.registry import load_method
 from ulda.methods.ulda import ULDA
 from ulda.models.bundled import FACTS, FOLDER, ModelKind, bundled_names
-from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts
+from ulda.models.files import ADAPTER_FORMAT, BASE_FORMAT, read_facts, read_shapes
 
 KINDS: tuple[ModelKind, ...] = ("base", "adapter")
 
@@ -48,6 +47,14 @@ def describe_model(name_or_folder: str | Path) -> dict[str, Any]:
     raise UldaError(f"there is no bundled model {str(name_or_folder)!r} and no folder with one; bundled are: {known}")
 
 
+def describe_or_excuse(folder: Path) -> dict[str, Any]:
+    """Return what `describe_model` does, or for damaged files where they are and the ``problem``."""
+    try:
+        return describe_model(folder)
+    except UldaError as error:
+        return {"kind": "damaged", "name": folder.name, "path": str(folder), "problem": str(error)}
+
+
 def _describe_model(folder: Path) -> dict[str, Any]:
     facts, model = read_facts(folder, BASE_FORMAT), load_method(folder)
     described = {
@@ -55,7 +62,7 @@ def _describe_model(folder: Path) -> dict[str, Any]:
         "name": folder.name,
         "path": str(folder),
         **{key: facts.get(key) for key in ("ulda", "method", "sizes", "sources", "domain", "weights")},
-        "parameters": _counts_by_part(folder / "model.safetensors") | {"file": model.n_parameters},
+        "parameters": _counts_by_part(folder, BASE_FORMAT) | {"file": model.n_parameters},
         "card": facts.get("card", {}),
     }
     if described["kind"] == "base":
@@ -73,7 +80,9 @@ def _describe_model(folder: Path) -> dict[str, Any]:
 
 def _describe_adapter(folder: Path) -> dict[str, Any]:
     facts = read_facts(folder, ADAPTER_FORMAT)
-    counts = {"adapter": 0, "proposal": 0, "low_rank": 0} | _counts_by_part(folder / "adapter.safetensors")
+    counts = {"adapter": 0, "proposal": 0, "low_rank": 0} | _counts_by_part(folder, ADAPTER_FORMAT)
+    if not isinstance(facts.get("domain"), str):
+        raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
     described = ("format", "version", "weights")
     return {
         "kind": "adapter",
@@ -89,16 +98,12 @@ def _describe_adapter(folder: Path) -> dict[str, Any]:
     }
 
 
-def _counts_by_part(path: Path) -> dict[str, int]:
+def _counts_by_part(folder: Path, kind: str) -> dict[str, int]:
     """Count the parameters in a file by the first part of their names."""
     counts: dict[str, int] = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, the file is not iterable
-                part = name.partition(".")[0]
-                counts[part] = counts.get(part, 0) + math.prod(file.get_slice(name).get_shape())
-    except (OSError, SafetensorError) as error:
-        raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+    for name, shape in read_shapes(folder, kind).items():
+        part = name.partition(".")[0]
+        counts[part] = counts.get(part, 0) + math.prod(shape)
     return counts
 
 

@@ -13,6 +13,8 @@ import torch
 
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.documents import read_json
+from ulda.io.untrusted import read_text, reading
 from ulda.methods.listing import check_sizes
 from ulda.methods.registry import method_settings, new_method, preset_of
 from ulda.methods.trainable import TrainableMethod, Training
@@ -118,8 +120,8 @@ def calibrate(model: TrainableMethod, tasks: Sequence[Task], config: Config, fol
     assert config.seconds is not None
     place = folder / TIMED_NAME
     if place.exists():
-        steps = json.loads(place.read_text(encoding="utf-8"))["steps"]
-        return config.train.changed(steps=int(steps))
+        with reading(place, "the number of steps", "remove it to count them again"):
+            return config.train.changed(steps=int(read_json(place)["steps"]))
     n_steps = _TIMED_STEPS * len(tasks)
     trial = config.train.changed(steps=n_steps, validate_every=0)
     for _ in range(2):  # the first time, libraries are loaded and memory is found
@@ -176,7 +178,7 @@ def prepare(folder: Path, config: Config, resume: bool) -> None:
         raise UldaError(f"{folder} holds a training already; continue it with --resume or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     if resume and place.exists():
-        before = dict(_leaves(parse_config(place.read_text(encoding="utf-8")).values()))
+        before = dict(_leaves(parse_config(read_text(place, "a configuration")).values()))
         now = dict(_leaves(config.values()))
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
+from ulda.io.untrusted import reading
 from ulda.methods.base import Method
 from ulda.models.files import BASE_FORMAT, check_size, read_facts, restore_tensors, write_model
 from ulda.physics import Physics
@@ -242,11 +243,9 @@ class TrainableMethod(nn.Module, Method):
         facts = read_facts(folder, BASE_FORMAT)
         if facts.get("method") != cls.name:
             raise UldaError(f"the model in {folder.name} is a {facts.get('method')}, not a {cls.name}")
-        try:
-            check_size(folder, BASE_FORMAT, lambda: cls._described(facts))
+        with reading(folder / "model.json", f"the description of a {cls.name}", "train it again or copy it again"):
+            check_size(folder, BASE_FORMAT, facts["sizes"], lambda: cls._described(facts))
             model = cls._described(facts)
-        except (TypeError, KeyError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
-            raise UldaError(f"model.json in {folder.name} does not describe a {cls.name} ({error})") from error
         restore_tensors(model, folder, BASE_FORMAT, facts)
         return model.eval()
 

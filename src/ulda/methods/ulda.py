@@ -20,11 +20,12 @@ from torch.func import functional_call
 
 from ulda.errors import UldaError
 from ulda.io.fingerprints import fingerprint
+from ulda.io.untrusted import reading
 from ulda.methods.strength import SLICES, Example, chosen_strength
 from ulda.methods.trainable import TrainableMethod, method_loss
 from ulda.models import Adapter, Regularizer, UniversalPrior
 from ulda.models.files import ADAPTER_FORMAT, check_size, read_facts, restore_tensors, write_model
-from ulda.models.ulda import MEAN, average_into, mean_adapter
+from ulda.models.ulda import MEAN, average_into, is_same_name, mean_adapter
 from ulda.physics import Physics, low_resolution_phase, noise_level, normalise_measurement
 from ulda.solvers import (
     AcceleratedProposal,
@@ -391,9 +392,10 @@ class ULDA(TrainableMethod):
             )
         if not isinstance(domain := facts.get("domain"), str):
             raise UldaError(f"adapter.json in {folder.name} does not say whose adapter it is")
-        if domain in self.sources or domain == UNADAPTED:
+        if any(is_same_name(domain, taken) for taken in (*self.sources, UNADAPTED)):
             raise UldaError(f"the adapter in {folder.name} has the name {domain!r}, which belongs to the base")
-        check_size(folder, ADAPTER_FORMAT, lambda: self._described_adapter(facts))
+        with reading(folder / "adapter.json", "the description of an adapter", "adapt again or copy it again"):
+            check_size(folder, ADAPTER_FORMAT, {}, lambda: self._described_adapter(facts))
         self.add_domain(domain, rank=facts.get("rank"))
         restore_tensors(self._parts_of(domain), folder, ADAPTER_FORMAT, facts)
         return domain

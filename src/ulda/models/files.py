@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.documents import read_json
 from ulda.io.fingerprints import fingerprint
+from ulda.io.untrusted import reading, regular_file
 from ulda.version import __version__
 
 VERSION = 1
 BASE_FORMAT, ADAPTER_FORMAT = "ulda-model", "ulda-adapter"
+LARGEST_SIZE = 4096
+"""No size of a model, such as its channels or layers, is larger."""
+
+MOST_REGISTERED = 4
+"""So many times may a model make each of its tensors while it is built."""
+
 STEMS = {BASE_FORMAT: "model", ADAPTER_FORMAT: "adapter"}
 
 
@@ -52,12 +62,9 @@ def write_model(
 def read_facts(folder: str | Path, kind: str) -> dict[str, Any]:
     """Read the JSON beside the tensors and check what it is."""
     path = Path(folder) / f"{STEMS[kind]}.json"
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UldaError(f"there is no {path.name} in {path.parent}") from error
-    except ValueError as error:
-        raise UldaError(f"{path} is not JSON ({error})") from error
+    if not path.exists():
+        raise UldaError(f"there is no {path.name} in {path.parent}")
+    facts = read_json(path)
     if not isinstance(facts, dict) or facts.get("format") != kind:
         raise UldaError(f"{path} does not describe a file of the kind {kind}")
     if facts.get("version") != VERSION:
@@ -65,32 +72,69 @@ def read_facts(folder: str | Path, kind: str) -> dict[str, Any]:
     return facts
 
 
-def check_size(folder: Path, kind: str, build: Callable[[], nn.Module]) -> None:
-    """Refuse to build a model that is larger than the file with its tensors: a file must not ask for any memory."""
-    path = folder / f"{STEMS[kind]}.safetensors"
-    with torch.device("meta"):
-        n_bytes = sum(p.numel() * p.element_size() for p in build().parameters())
-    if path.is_file() and n_bytes > path.stat().st_size:
-        _read_tensors(path)  # which says so where it is damaged
-        raise UldaError(f"{path.stem}.json in {folder.name} describes a larger model than {path.name} holds")
+def read_shapes(folder: Path, kind: str) -> dict[str, tuple[int, ...]]:
+    """Read the names and shapes of the tensors in a folder; the values stay unread."""
+    path = regular_file(folder / f"{STEMS[kind]}.safetensors")
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def check_size(folder: Path, kind: str, sizes: Mapping[str, Any], build: Callable[[], nn.Module]) -> None:
+    """Refuse to build a model other than the file with its tensors holds: a file must not ask for any memory.
+
+    Parameters
+    ----------
+    folder, kind
+        Where the files are, and of what kind.
+    sizes
+        What the model is built with; a model is tried without values first, which takes time for each layer.
+    build
+        Builds it.
+    """
+    stem = STEMS[kind]
+    shapes = read_shapes(folder, kind)
+    too_large = UldaError(f"{stem}.json in {folder.name} describes a larger model than {stem}.safetensors holds")
+    if any(isinstance(size, int) and abs(size) > LARGEST_SIZE for size in _leaves(sizes)):
+        raise too_large
+    n_registered = 0
+
+    def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal n_registered
+        n_registered += parameter is not None
+        if n_registered > MOST_REGISTERED * (len(shapes) + 1):
+            raise too_large
+
+    counting = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            n_values = sum(parameter.numel() for parameter in build().parameters())
+    finally:
+        counting.remove()
+    if n_values > sum(math.prod(shape) for shape in shapes.values()):
+        raise too_large
 
 
 def restore_tensors(module: nn.Module, folder: Path, kind: str, facts: dict[str, Any]) -> None:
     """Read the tensors of a folder into a module; they must be those that the facts name."""
     path = folder / f"{STEMS[kind]}.safetensors"
-    tensors = _read_tensors(path)
+    with reading(regular_file(path), "safetensors"):
+        tensors = load_file(path)
     expected = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != expected:
         raise UldaError(f"{path.name} in {folder.name} holds other tensors than its JSON file describes")
     if facts.get("weights") != fingerprint(sorted(tensors.items())):
         raise UldaError(f"the weights in {folder.name} are not those {path.stem}.json was written for")
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise UldaError(f"the weights {name} in {folder.name} are not finite, so nothing can be computed with them")
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(tensors[name])
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UldaError(f"{path.name} in {path.parent.name} cannot be read as safetensors ({error})") from error
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(entry)
+    else:
+        yield value

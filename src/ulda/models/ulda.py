@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import torch
@@ -17,6 +18,8 @@ MEAN = ".mean"
 
 RESERVED = ("adapters", "proposals", "task_weights")
 """Parts of parameter names that decide on their learning rate; see `ulda.training.schedule.rate_multiplier`."""
+
+LONGEST_NAME = 200
 
 MAX_RANK = 64
 """No adapter has a larger rank; a file must not ask for any amount of memory."""
@@ -137,8 +140,25 @@ def average_into(target: nn.Module, sources: Sequence[nn.Module]) -> None:
         parameter.copy_(torch.stack([source.get_parameter(name) for source in sources]).mean(0))
 
 
+def is_same_name(name: str, other: str) -> bool:
+    """Tell whether two names read the same: capitals, forms of a letter, and invisible characters do not count.
+
+    Examples
+    --------
+    >>> is_same_name("Brain ", "brain"), is_same_name("brain", "knee")
+    (True, False)
+    """
+    first, second = (
+        "".join(char for char in unicodedata.normalize("NFKC", one).casefold() if char.isprintable()).split()
+        for one in (name, other)
+    )
+    return first == second
+
+
 def check_domain_name(name: str) -> None:
     """Refuse a name that cannot be a key of an `nn.ModuleDict`, or that stands for a learning rate."""
+    if len(name) > LONGEST_NAME:
+        raise UldaError(f"a domain needs a name of at most {LONGEST_NAME} characters, but it begins with {name[:20]!r}")
     if not name or "." in name:
         raise UldaError(f"a domain needs a name without dots, but it is {name!r}")
     if hasattr(nn.ModuleDict(), name) or name in RESERVED:

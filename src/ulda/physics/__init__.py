@@ -4,12 +4,13 @@ from ulda.physics.acquisition import ACQUISITIONS, Acquisition, acquisition_name
 from ulda.physics.calibration import low_resolution_phase, noise_level
 from ulda.physics.coils import coil_physics, compress_coils, espirit_maps
 from ulda.physics.fft import center_crop_or_pad, fft2c, fourier_resize, ifft2c
-from ulda.physics.masks import Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
+from ulda.physics.masks import DETECTED, Mask, cartesian_mask, equispaced_mask, load_mask, mask_from_array, random_mask
 from ulda.physics.normalisation import normalise_measurement
 from ulda.physics.operators import CartesianMRI, MultiCoilMRI, Physics, coil_combine, root_sum_of_squares
 
 __all__ = [
     "ACQUISITIONS",
+    "DETECTED",
     "Acquisition",
     "CartesianMRI",
     "Mask",

@@ -6,22 +6,42 @@ Every generator is seeded and draws only uniform numbers, so a seed gives the sa
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
-import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.documents import parse_json
+from ulda.io.hdf5_input import is_hdf5, open_hdf5
+from ulda.io.numpy_input import (
+    NPY_MAGIC,
+    ZIP_MAGICS,
+    map_npy,
+    members,
+    open_npz,
+    read_member,
+    read_member_header,
+)
+from ulda.io.untrusted import read_text, reading, regular_file
+
+MOST_LINES = 8192
+"""No slice has more lines."""
+
+MOST_TEXT = 2**20
+"""Characters of a mask as text or JSON."""
+
+HEAD_BYTES = 1024
+
+DETECTED = "detected"
+"""The kind of a mask of the lines that are not empty."""
 
 GAUSSIAN_WIDTH = 0.15
 """Standard deviation of the sampling density of `cartesian_mask`, as a fraction of the lines."""
@@ -36,7 +56,7 @@ class Mask:
     sampled
         One bool per line, in centred order: the k-space origin is line ``n_lines // 2``.
     kind
-        The generator, or ``"file"``.
+        The generator, or ``"file"``, or ``"detected"`` for the lines that are not empty where a file names none.
     seed
         The seed it was drawn with; None for masks from a file.
 
@@ -122,9 +142,14 @@ class Mask:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """Make the mask that `as_dict` described."""
-        sampled = np.zeros(fields["n_lines"], dtype=bool)
-        sampled[fields["sampled"]] = True
-        return cls(tuple(sampled.tolist()), kind=str(fields["kind"]), seed=fields["seed"])
+        n_lines, seed = fields["n_lines"], fields["seed"]
+        if type(n_lines) is not int or not 1 <= n_lines <= MOST_LINES:
+            raise ValueError(f"a mask has 1 to {MOST_LINES} lines, but it says {n_lines!r}")
+        if seed is not None and type(seed) is not int:
+            raise ValueError(f"the seed of a mask is a whole number, but it says {seed!r}")
+        sampled = np.zeros(n_lines, dtype=bool)
+        sampled[np.array(fields["sampled"], np.intp)] = True
+        return cls(tuple(sampled.tolist()), kind=str(fields["kind"]), seed=seed)
 
     def save(self, path: str | Path) -> None:
         """Write the mask as JSON, readable by `load_mask`."""
@@ -209,20 +234,15 @@ def load_mask(path: str | Path) -> Mask:
 
     A two-dimensional mask is accepted when it is made of whole lines.
     """
-    path = Path(path)
-    try:
+    path, advice = Path(path), "expected JSON of Mask.save, a text of 0 and 1, a .npy or .npz array, or HDF5 with mask"
+    with reading(path, "a mask", advice):
         array = _read_mask_array(path)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        raise UldaError(
-            f"cannot read a mask from {path.name} ({error}); expected JSON written by Mask.save, a text of 0 and 1, "
-            "a .npy or .npz array, or HDF5 with a dataset `mask`"
-        ) from error
     if isinstance(array, Mask):
         return array
     return mask_from_array(array, where=path.name)
 
 
-def mask_from_array(array: NDArray[np.generic], where: str = "the array") -> Mask:
+def mask_from_array(array: NDArray[np.generic], where: str = "the array", kind: str = "file") -> Mask:
     """Make a mask of an array of 0 and 1: one entry per line, or two-dimensional with whole lines."""
     values = np.squeeze(np.asarray(array))
     if values.dtype == object or not np.isin(values, (0, 1)).all():
@@ -235,28 +255,46 @@ def mask_from_array(array: NDArray[np.generic], where: str = "the array") -> Mas
             values = values[0]
         else:
             raise UldaError(f"the mask in {where} is not made of whole lines; only Cartesian line masks are supported")
-    if values.ndim != 1 or values.size < 1:
+    if values.ndim != 1 or not 1 <= values.size <= MOST_LINES:
         raise UldaError(f"the mask in {where} has shape {np.shape(array)}; expected one entry per line")
-    return _mask(values, "file", None)
+    return _mask(values, kind, None)
 
 
 def _read_mask_array(path: Path) -> Mask | NDArray[np.generic]:
-    content = path.read_bytes()
-    if content.startswith(b"\x93NUMPY"):
-        return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
-    if content.startswith(b"PK"):
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            names = [name for name in ("mask", "lines") if name in archive.files] or archive.files
-            if len(names) != 1:
-                raise ValueError(f"it holds the arrays {', '.join(names)} and none is called mask")
-            return np.asarray(archive[names[0]])
-    if content.startswith(b"\x89HDF\r\n\x1a\n"):
-        with h5py.File(io.BytesIO(content)) as file:
-            return np.asarray(file["mask"][()])
-    text = content.decode()
+    with regular_file(path).open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith(NPY_MAGIC):
+        return _bounded(map_npy(path))
+    if head.startswith(ZIP_MAGICS):
+        return _read_npz(path)
+    if is_hdf5(path, head):
+        with open_hdf5(path, "a mask") as hdf5:
+            return _bounded(hdf5["mask"])
+    text = read_text(path, "a mask", MOST_TEXT)
     if text.lstrip().startswith("{"):
-        return Mask.from_dict(json.loads(text))
+        return Mask.from_dict(parse_json(text, path.name))
     return np.array([int(token) for token in text.split()])
+
+
+def _read_npz(path: Path) -> NDArray[np.generic]:
+    with open_npz(path, "a mask") as archive:
+        arrays = members(archive)
+        names: list[str] = [name for name in ("mask", "lines") if name in arrays] or list(arrays)
+        if len(names) != 1:
+            raise ValueError(f"it holds the arrays {', '.join(names)} and none is called mask")
+        member = read_member_header(path, archive, arrays[names[0]])
+        _check_size(math.prod(member.shape))
+        return read_member(path, archive, member)
+
+
+def _bounded(array: Any) -> NDArray[np.generic]:
+    _check_size(int(array.size))
+    return np.asarray(array)
+
+
+def _check_size(n_values: int) -> None:
+    if n_values > MOST_LINES**2:
+        raise ValueError(f"it holds {n_values} values, more than any mask has")
 
 
 def _check_lines(n_lines: int) -> None:

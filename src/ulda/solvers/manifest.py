@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ulda.io.documents import parse_json
 from ulda.io.fingerprints import digest
 from ulda.io.parts import fingerprint_parts
 from ulda.solvers.batch import BRANCHES
@@ -71,7 +72,7 @@ def check_manifest(file: h5py.File, n_bytes: int) -> CheckedManifest:
     """Compare every part of an open file of `n_bytes` bytes with its manifest."""
     if MANIFEST not in file.attrs:
         return CheckedManifest(("the manifest is missing, so nothing tells whether the file is whole",))
-    manifest = json.loads(file.attrs[MANIFEST])
+    manifest = parse_json(file.attrs[MANIFEST], "the manifest")
     if (
         not isinstance(manifest, dict)
         or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION)
@@ -118,7 +119,7 @@ def _trace_problems(group: h5py.Group, certificate: Mapping[str, Any]) -> Iterat
     if group.attrs["branches"].tolist() != list(BRANCHES):
         yield "the trace does not name its branches as expected"
     for name in ("options", "proposal"):
-        if digest({name: json.loads(group.attrs[name])}) != digest({name: certificate[name]}):
+        if digest({name: parse_json(group.attrs[name], name)}) != digest({name: certificate[name]}):
             yield f"the {name} of the trace are not what the certificate says"
 
 

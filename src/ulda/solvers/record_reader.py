@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,10 @@ import torch
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.documents import parse_json
 from ulda.io.fingerprints import digest
+from ulda.io.hdf5_input import open_hdf5, text
+from ulda.io.untrusted import saying
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
 from ulda.solvers.manifest import check_manifest, trace_problem
@@ -35,23 +37,15 @@ def load_run(path: str | Path) -> Run:
 
 def load_runs(path: str | Path) -> Iterator[Run]:
     """Read the runs of a file, one at a time."""
-    path = Path(path)
-    try:
-        with h5py.File(path) as file:
-            if file.attrs.get("format") != FORMAT or file.attrs.get("version") != VERSION:
-                raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
-            n_bytes = path.stat().st_size
-            groups = _groups(file)
-            manifest = check_manifest(file, n_bytes)
-            for run in _read_runs(file, groups, n_bytes):
-                yield replace(run, manifest=manifest)
-    except FileNotFoundError as error:
-        raise UldaError(f"there is no file {path}") from error
-    except UldaError as error:
-        raise UldaError(f"{path.name} cannot be read as a run file: {error}") from error
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{path.name} cannot be read as a run file ({detail})") from error
+    path, what = Path(path), "a run file"
+    with open_hdf5(path, what) as file, saying(path, what):
+        if text(file.attrs.get("format", "")) != FORMAT or file.attrs.get("version") != VERSION:
+            raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
+        n_bytes = path.stat().st_size
+        groups = _groups(file)
+        manifest = check_manifest(file, n_bytes)
+        for run in _read_runs(file, groups, n_bytes):
+            yield replace(run, manifest=manifest)
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
@@ -65,7 +59,7 @@ def _read_runs(file: h5py.File, groups: list[h5py.Group], n_bytes: int) -> Itera
     names: list[str] = []
     file["weights"].visit(names.append)
     weights = {name: _tensor(file, f"weights/{name}", n_bytes) for name in names}
-    regularizer = _regularizer(json.loads(file.attrs["regularizer"]), weights)
+    regularizer = _regularizer(parse_json(file.attrs["regularizer"], "its regularizer"), weights)
     has_images = "image" in file or "scale" in file
     images = [_dataset(file, name, n_bytes) for name in ("scale", "image")] if has_images else []
     done = 0
@@ -82,13 +76,13 @@ def _read_runs(file: h5py.File, groups: list[h5py.Group], n_bytes: int) -> Itera
 
 def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
     y, axis = _tensor(group, "y", n_bytes), int(group.attrs["axis"])
-    fields = json.loads(group.attrs["mask"])
+    fields = parse_json(group.attrs["mask"], "its mask")
     if fields["n_lines"] != y.shape[axis]:
         raise UldaError(f"its mask has {fields['n_lines']} lines, but its measurement has shape {tuple(y.shape)}")
     mask = Mask.from_dict(fields)
     if digest(fields) != digest(mask.as_dict()):
         raise UldaError("what its mask says of itself does not follow from its lines")
-    x, certificate = _tensor(group, "x", n_bytes), json.loads(group.attrs["certificate"])
+    x, certificate = _tensor(group, "x", n_bytes), parse_json(group.attrs["certificate"], "its certificate")
     return Run(
         y=y,
         physics=_physics(group, mask, axis, x, n_bytes),

@@ -11,11 +11,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import h5py
-
 from ulda.errors import MissingExtraError, UldaError
 from ulda.io.atomic import atomic_output
 from ulda.io.hdf5 import hdf5_output
+from ulda.io.hdf5_input import open_hdf5
 from ulda.solvers.manifest import SIGNATURE
 from ulda.solvers.outputs import certified_file, check_parts
 
@@ -65,7 +64,7 @@ def sign_output(out: str | Path, key: str | Path) -> str:
         raise UldaError(f"{path.name} is not as it was written, so it is not signed: {manifest.problems[0]}")
     public = secret.public_key().public_bytes_raw()
     signature = {"algorithm": ALGORITHM, "key": public.hex(), "signature": secret.sign(_message(manifest.digest)).hex()}
-    with atomic_output(path, overwrite=True) as temporary, h5py.File(path) as old, hdf5_output(temporary) as new:
+    with atomic_output(path, overwrite=True) as temporary, open_hdf5(path) as old, hdf5_output(temporary) as new:
         for name in old:
             old.copy(name, new)
         for name, value in old.attrs.items():

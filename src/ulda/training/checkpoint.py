@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.documents import parse_json
+from ulda.io.untrusted import reading, regular_file
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -34,13 +36,11 @@ def load_checkpoint(
     path: Path, module: nn.Module, optimiser: torch.optim.Adam
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Restore what `save_checkpoint` wrote and return its facts and extra tensors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
-            # a copy, as tensors in the file are not aligned in memory, on which the last bits of a sum may depend
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UldaError(f"the checkpoint {path.name} cannot be read ({error}); remove it to start anew") from error
+    advice = "remove it to start anew"
+    with reading(path, "a checkpoint", advice), safe_open(regular_file(path), framework="pt") as file:
+        facts: dict[str, Any] = parse_json(file.metadata()["facts"], "what it says of itself")
+        # a copy, as tensors in the file are not aligned in memory, on which the last bits of a sum may depend
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     try:
         with torch.no_grad():
             for name, parameter in module.named_parameters():

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from ulda.errors import UldaError
+from ulda.io.documents import MOST_YAML, parse_yaml
+from ulda.io.untrusted import read_text
 from ulda.physics.acquisition import ACQUISITIONS
 from ulda.training.settings import STRICT, Settings, checked
 
@@ -158,19 +159,6 @@ class Config(BaseModel):
         return self.model_copy(update={"data": tuple(entry.resolved(folder) for entry in self.data)})
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                line = key_node.start_mark.line + 1
-                raise UldaError(f"the key {key_node.value!r} is given twice, again in line {line}; remove one of them")
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
 def parse_config(text: str) -> Config:
     r"""Read a configuration; every mistake is one sentence that names the key by its path.
 
@@ -181,22 +169,13 @@ def parse_config(text: str) -> Config:
     ...
     ulda.errors.UldaError: unknown setting 'train.learning_rat'; did you mean 'learning_rate'?
     """
-    try:
-        values = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise UldaError(f"the configuration is not YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(values, dict):
-        raise UldaError("the configuration is not a list of keys and values; see `ulda train --print-config`")
-    return checked(Config, values)
+    return checked(Config, parse_yaml(text))
 
 
 def load_config(path: str | Path) -> Config:
     """Read the configuration in a file, with its relative paths made absolute."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UldaError(f"cannot read the configuration {path}: {getattr(error, 'strerror', None) or error}") from error
+    text = read_text(path, "a configuration", MOST_YAML)
     try:
         return parse_config(text).resolved(path.parent)
     except UldaError as error:

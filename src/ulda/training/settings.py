@@ -224,8 +224,9 @@ def _path(parts: tuple[int | str, ...]) -> str:
 def _part_at(kind: type, path: tuple[int | str, ...]) -> type:
     """Return the part of a configuration that a path leads to."""
     for key in path:
-        if isinstance(key, str):
-            kind = parts_in(annotations_of(kind)[key])[0]
+        known = annotations_of(kind)
+        if key in known:  # others are keys of a mapping of such parts
+            kind = parts_in(known[key])[0]
     return kind
 
 

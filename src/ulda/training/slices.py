@@ -75,8 +75,7 @@ def references(domain: Domain, mask: Mask | None = None) -> tuple[Tensor, Coils 
 
     The sensitivity maps are estimated from the calibration lines of a mask; without one, from the whole k-space.
     """
-    if domain.undersampled:
-        raise UldaError(f"the domain {domain.name} arrived undersampled, so there is no reference to learn from")
+    domain.check_references("there is no reference to learn from")
     if domain.n_coils == 1:
         images, coils = torch.stack(list(domain.images())), None
     else:

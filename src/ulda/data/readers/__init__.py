@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ulda.errors import UldaError
+from ulda.io.hdf5_input import is_hdf5, open_hdf5
+from ulda.io.untrusted import Walk, is_low_level, permission_error, reading
 
+from .arrays import some_of
 from .bart import BartReader, bart_pair
 from .base import HEAD_BYTES, Description, Kind, KindChoice, Reader, Slice
 from .dicom import DicomReader
 from .domain_file import DomainFileReader
-from .failures import LOW_LEVEL_ERRORS, permission_error, some_of
 from .fastmri import FastMRIReader
-from .hdf5 import is_hdf5, open_hdf5, peek_hdf5
 from .matlab import Matlab5Reader, Matlab73Reader
 from .mrd import MRDReader
 from .nifti import NiftiReader
@@ -74,10 +75,10 @@ def expand(paths: Iterable[Path]) -> Iterator[tuple[Path, Reader]]:
     """
     seen: set[Path] = set()
     for path in paths:
-        found = list(_walk(path)) if path.is_dir() else [(path, find_reader(path))]
+        found = list(_walk(path, Walk(path))) if path.is_dir() else [(path, find_reader(path))]
         if not found:
             raise UldaError(
-                f"{path} holds no file of a known format; its contents are {some_of(_names(path))}, and "
+                f"{path} holds no file of a known format; its contents are {some_of(_names_in(path))}, and "
                 f"expected are {_formats()}"
             )
         for item, reader in found:
@@ -88,17 +89,17 @@ def expand(paths: Iterable[Path]) -> Iterator[tuple[Path, Reader]]:
                 yield item, reader
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, Reader]]:
+def _walk(folder: Path, walk: Walk) -> Iterator[tuple[Path, Reader]]:
     """Give what is readable in a folder that exists."""
-    reader = _match(folder)
+    children = walk.children(folder)
+    reader = _match(folder) if children else None
     if reader is not None:
         _refuse_mixture(folder, reader)
         yield folder, reader
         return
-    for child in sorted(folder.iterdir()):
+    for child in children:
         if child.is_dir():
-            if _names(child):
-                yield from _walk(child)
+            yield from _walk(child, walk)
         elif child.is_file() and child.stat().st_size:
             reader = _match(child)
             if reader is not None:
@@ -124,8 +125,7 @@ def _match(path: Path) -> Reader | None:
     """Ask every reader; raises when there is nothing to look at."""
     try:
         if path.is_dir():
-            if not _names(path):
-                raise UldaError(f"{path} is an empty folder; expected data files in it")
+            _names_in(path)
             head = b""
         elif path.exists():
             head = _head(path)
@@ -135,26 +135,41 @@ def _match(path: Path) -> Reader | None:
             raise UldaError(f"{path} does not exist; check the path for typing errors")
         else:
             head = b""
-        return next((reader for reader in READERS if reader.recognises(path, head)), None)
+        return next((reader for reader in READERS if _recognises(reader, path, head)), None)
     except PermissionError as error:
         raise permission_error(path) from error
+
+
+def _recognises(reader: Reader, path: Path, head: bytes) -> bool:
+    """Ask a reader; a file that is damaged for one format may be whole for another."""
+    try:
+        return reader.recognises(path, head)
+    except PermissionError:
+        raise
+    except Exception as error:
+        if isinstance(error, UldaError) or is_low_level(error):
+            return False
+        raise
 
 
 def _head(path: Path) -> bytes:
     if not path.is_file():  # opening a pipe would wait for ever
         raise UldaError(f"{path} is neither a file nor a folder; expected one of them")
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
-    except PermissionError as error:
-        raise permission_error(path) from error
+    with reading(path, "a file", "check what it is"), path.open("rb") as file:
+        return file.read(HEAD_BYTES)
 
 
 def _names(folder: Path) -> list[str]:
-    try:
+    with reading(folder, "a folder", "check what it is"):
         return sorted(child.name for child in folder.iterdir())
-    except PermissionError as error:
-        raise permission_error(folder) from error
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return what is in a folder that should hold data."""
+    names = _names(folder)
+    if not names:
+        raise UldaError(f"{folder} is an empty folder; expected data files in it")
+    return names
 
 
 def _formats() -> str:
@@ -163,16 +178,15 @@ def _formats() -> str:
 
 def _refuse_damaged_hdf5(path: Path) -> None:
     """Raise what HDF5 says about a file it cannot open."""
-    with open_hdf5(path, "HDF5"):
+    with open_hdf5(path):
         pass
 
 
 def _why_not(path: Path, head: bytes) -> str:
     """Say what an unrecognised file looks like and what was expected."""
     if is_hdf5(path, head):
-        _refuse_damaged_hdf5(path)
-        with peek_hdf5(path, head) as file:
-            keys = [] if file is None else list(file)
+        with open_hdf5(path) as file:
+            keys = list(file)
         return (
             f"{path} is HDF5 of no known layout: it holds {some_of(keys)}; expected 'kspace' (fastMRI), a "
             "group with 'xml' and 'data' (ISMRMRD), or the attribute format='ulda-domain' (a domain file)"
@@ -197,6 +211,6 @@ def _looks_like(head: bytes) -> str:
             return looks
     try:
         sample = head[:-4].decode() if len(head) == HEAD_BYTES else head.decode()
-    except LOW_LEVEL_ERRORS:
+    except UnicodeDecodeError:
         return "unknown binary data"
     return "plain text" if sample.isprintable() or sample.split() else "unknown binary data"

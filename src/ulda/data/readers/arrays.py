@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from ulda.errors import UldaError
+from ulda.io.untrusted import HARMLESS_BYTES, check_expansion, check_memory
 
 from .base import Slice
-from .failures import some_of
 from .guess import guess_kind
 
 if TYPE_CHECKING:
@@ -65,7 +66,17 @@ def stack_of(path: Path, shape: tuple[int, ...]) -> Stack:
         )
     if 0 in shape:
         raise UldaError(f"{path} holds an empty array of shape {shape}; expected at least one slice")
-    return Stack(1, shape) if len(shape) == 2 else Stack(shape[0], shape[1:])
+    stack = Stack(1, shape) if len(shape) == 2 else Stack(shape[0], shape[1:])
+    check_slice(path, stack.slice_shape)
+    return stack
+
+
+def check_slice(path: Path, shape: tuple[int, ...]) -> None:
+    """Refuse slices that ask for more memory than the limit, or than their file can stand for, before one is read."""
+    what, n_bytes = f"a slice of {' x '.join(map(str, shape))}", math.prod(shape) * np.dtype(np.complex64).itemsize
+    check_memory(path, what, n_bytes)
+    if n_bytes > HARMLESS_BYTES:
+        check_expansion(path, what, n_bytes, path.stat().st_size)
 
 
 def notes_on(shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -154,11 +165,12 @@ def convert(array: NDArray[np.generic], kind: Kind) -> NDArray[np.generic]:
     >>> convert(np.array([[3 + 4j]]), "magnitude")
     array([[5.]], dtype=float32)
     """
-    if kind == "magnitude":
-        return np.asarray(np.abs(array) if array.dtype.kind == "c" else array).astype(np.float32)
-    if array.ndim == 3 and array.shape[0] == 1:
-        array = array[0]
-    return np.ascontiguousarray(array, dtype=np.complex64)
+    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite is refused with its position
+        if kind == "magnitude":
+            return np.asarray(np.abs(array) if array.dtype.kind == "c" else array).astype(np.float32)
+        if array.ndim == 3 and array.shape[0] == 1:
+            array = array[0]
+        return np.ascontiguousarray(array, dtype=np.complex64)
 
 
 def sampled_lines(kspace: NDArray[np.generic], phase_axis: int) -> NDArray[np.bool_] | None:
@@ -192,6 +204,35 @@ def undersampled(lines: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
     before, after = int(np.argmax(lines)), int(np.argmax(lines[::-1]))
     contiguous = bool(lines[before : len(lines) - after].all())
     return None if contiguous and abs(before - after) <= 1 else lines
+
+
+class Sampling(TypedDict):
+    """What a slice of k-space says of its lines."""
+
+    lines: NDArray[np.bool_] | None
+    lines_are_detected: bool
+    phase_axis: int
+
+
+def sampling(kspace: NDArray[np.generic], phase_axis: int | None, lines: NDArray[np.bool_] | None = None) -> Sampling:
+    """Return which lines of a slice were sampled; every reader of k-space asks here.
+
+    Parameters
+    ----------
+    kspace
+        ``(..., H, W)``.
+    phase_axis
+        -2 or -1; None where the file does not tell, and the axis with the larger share of empty lines is taken.
+    lines
+        The sampled lines where the file names them. Lines that are zero count as not sampled where it does not.
+    """
+    if lines is not None and phase_axis is not None:
+        return {"lines": lines, "lines_are_detected": False, "phase_axis": phase_axis}
+    if phase_axis is None:
+        phase_axis, lines = find_phase_axis(kspace)
+    else:
+        lines = sampled_lines(kspace, phase_axis)
+    return {"lines": lines, "lines_are_detected": lines is not None, "phase_axis": phase_axis}
 
 
 def find_phase_axis(kspace: NDArray[np.generic]) -> tuple[int, NDArray[np.bool_] | None]:
@@ -290,7 +331,9 @@ def bare_slice(
     split: str = "",
 ) -> Slice:
     """Wrap an array that comes without metadata; k-space with empty lines counts as undersampled."""
-    phase_axis, lines = find_phase_axis(array) if kind == "kspace" else (-2, None)
+    sampled: Sampling = {"lines": None, "lines_are_detected": False, "phase_axis": -2}
+    if kind == "kspace":
+        sampled = sampling(array, None)
     return Slice(
         array,
         kind,
@@ -299,6 +342,19 @@ def bare_slice(
         split=split,
         volume="-".join(part for part in (path.stem, subject, contrast) if part),
         source=path.name,
-        lines=lines,
-        phase_axis=phase_axis,
+        **sampled,
     )
+
+
+def some_of(names: list[str], limit: int = 12) -> str:
+    """List names in a message, at most `limit` of them.
+
+    Examples
+    --------
+    >>> some_of(["a", "b", "c"], limit=2)
+    'a, b, ... (3 in all)'
+    """
+    if not names:
+        return "nothing"
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown}, ... ({len(names)} in all)"

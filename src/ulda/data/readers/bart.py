@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ulda.errors import UldaError
+from ulda.io.untrusted import read_text, reading
 
-from .arrays import centred_ifft, convert, sampled_lines, subject_from_name
+from .arrays import centred_ifft, check_slice, convert, sampling, subject_from_name
 from .base import Description, Kind, KindChoice, Reader, Slice
-from .failures import LOW_LEVEL_ERRORS, reading
 from .guess import guess_kind
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ DIMENSION_NAMES = (
     *("iter", "cshift", "time", "time2", "level", "slice", "avg", "batch"),
 )
 N_DIMENSIONS = len(DIMENSION_NAMES)
+
+MOST_HEADER = 2**20
+"""Bytes; a header keeps the commands that made the file."""
 
 PHASE_AXIS = -1
 """Arrays are laid out (coils, READ, PHS1)."""
@@ -46,11 +49,7 @@ class BartReader(Reader):
         pair = bart_pair(path)
         if pair is None:
             return False
-        try:
-            _dimensions(pair[1])
-        except (UldaError, *LOW_LEVEL_ERRORS):
-            return False
-        return True
+        return bool(_dimensions(pair[1]))
 
     def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Describe from the header, and one slice if the kind has to be guessed."""
@@ -83,8 +82,7 @@ class BartReader(Reader):
                             contrast=contrast,
                             volume=f"{stem}-{contrast}" if contrast else stem,
                             source=path.name,
-                            lines=sampled_lines(array, PHASE_AXIS) if resolved == "kspace" else None,
-                            phase_axis=PHASE_AXIS,
+                            **(sampling(array, PHASE_AXIS) if resolved == "kspace" else {"phase_axis": PHASE_AXIS}),
                         )
 
     def _map(self, path: Path) -> NDArray[np.complex64]:
@@ -92,8 +90,7 @@ class BartReader(Reader):
         if pair is None:
             raise UldaError(f"{path} is half of a BART pair: both the .cfl and the .hdr file are needed")
         cfl, header = pair
-        with reading(header, self.name):
-            dimensions = _dimensions(header)
+        dimensions = _dimensions(header)
         expected, size = math.prod(dimensions) * 8, cfl.stat().st_size
         if size != expected:
             raise UldaError(
@@ -105,6 +102,7 @@ class BartReader(Reader):
                 f"{cfl} has dimensions {dimensions}; expected READ and PHS1 longer than one: "
                 "non-Cartesian or one-dimensional data cannot be imported, so grid it first"
             )
+        check_slice(cfl, (dimensions[PHS2], dimensions[COIL], dimensions[READ], dimensions[PHS1]))
         with reading(cfl, self.name):
             return np.memmap(cfl, np.dtype("<c8"), "r", shape=dimensions, order="F")
 
@@ -122,11 +120,12 @@ def _stem(path: Path) -> str:
 
 def _dimensions(header: Path) -> tuple[int, ...]:
     """Read the dimensions, padded with ones to all that BART knows."""
-    lines = header.read_text("ascii").splitlines()
+    lines = read_text(header, "a BART header", MOST_HEADER).splitlines()
     if "# Dimensions" not in (line.strip() for line in lines):
         raise UldaError(f"{header} is not a BART header: expected a line '# Dimensions'")
     at = [line.strip() for line in lines].index("# Dimensions") + 1
-    dimensions = [int(word) for word in lines[at].split()]
+    with reading(header, "a BART header"):
+        dimensions = [int(word) for word in lines[at].split()]
     if not dimensions or min(dimensions) < 1 or any(size > 1 for size in dimensions[N_DIMENSIONS:]):
         raise UldaError(f"{header} announces dimensions {dimensions}; expected {N_DIMENSIONS}, all >= 1")
     dimensions = dimensions[:N_DIMENSIONS]

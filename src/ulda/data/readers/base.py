@@ -7,7 +7,7 @@ A reader turns a path into a stream of `Slice` objects. It never loads more than
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -50,12 +50,16 @@ class Slice:
     lines
         Boolean ``(n_lines,)``: which phase-encode lines were sampled, for k-space that arrives
         undersampled (fastMRI test sets). None when fully sampled.
+    lines_are_detected
+        Whether the file does not name these lines: they are those that are not zero.
     phase_axis
         The phase-encode axis of `array`, -2 or -1.
     scale
         Multiply `array` by this to restore the original values.
     licence, note
         What a domain file says about its slices, see `ulda.data.Header`.
+    number
+        The number of the slice in its file or folder, from 0; set by `Reader.numbered`.
     """
 
     array: NDArray[np.generic]
@@ -67,10 +71,17 @@ class Slice:
     source: str = ""
     target: NDArray[np.generic] | None = None
     lines: NDArray[np.bool_] | None = None
+    lines_are_detected: bool = False
     phase_axis: int = -2
     scale: float = 1.0
     licence: str = ""
     note: str = ""
+    number: int = 0
+
+    @property
+    def place(self) -> str:
+        """Which slice of which file it is, for messages."""
+        return f"slice {self.number} of {self.source}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,10 @@ class Reader(ABC):
         ulda.errors.UldaError
             With one sentence a person can act on: truncated file, wrong keys, wrong rank, ...
         """
+
+    def numbered(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
+        """Stream the slices of `path` with their numbers."""
+        return (replace(item, number=number) for number, item in enumerate(self.slices(path, kind)))
 
     def affine(self, path: Path) -> NDArray[np.float64] | None:  # noqa: ARG002
         """Return the map from row, column and number of a slice to millimetres; None where that is not known."""

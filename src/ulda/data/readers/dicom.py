@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ulda.errors import MissingExtraError, UldaError
+from ulda.io.untrusted import check_expansion, reading
 
-from .arrays import convert, pseudonym, require_kind
+from .arrays import check_slice, convert, pseudonym, require_kind
 from .base import Description, KindChoice, Reader, Slice
-from .failures import LOW_LEVEL_ERRORS, permission_error, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +124,8 @@ def _ordered_frames(path: Path) -> list[_Frame]:
         files = sorted(child for child in path.iterdir() if _is_dicom(child)) if path.is_dir() else [path]
     frames: list[_Frame] = []
     for file in files:
-        with reading(file, "DICOM"):
+        with reading(file, "DICOM"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that break the rules; what is needed is checked
             header = dcmread(file, stop_before_pixels=True)
             if "Rows" in header and "Columns" in header:
                 frames += _frames(file, header)
@@ -151,6 +154,12 @@ def _frames(file: Path, header: Any) -> Iterator[_Frame]:
     series = str(header.get("SeriesInstanceUID", ""))
     identifier = str(header.get("PatientID") or header.get("StudyInstanceUID") or series)
     n_frames = int(header.get("NumberOfFrames") or 1)
+    shape = (int(header.Rows), int(header.Columns))
+    if n_frames < 1 or min(shape) < 1:
+        raise UldaError(f"{file} announces {n_frames} frames of {shape[0]} x {shape[1]} pixels; copy it again")
+    check_slice(file, shape)
+    n_bytes = n_frames * math.prod(shape) * max(1, int(header.get("BitsAllocated", 16)) // 8)
+    check_expansion(file, f"its {n_frames} frames", n_bytes, file.stat().st_size)
     bits, signed = int(header.get("BitsStored", 16)), int(header.get("PixelRepresentation", 0))
     for index in range(n_frames):
         lookup = _Lookup(header, index)
@@ -169,7 +178,7 @@ def _frames(file: Path, header: Any) -> Iterator[_Frame]:
             int(header.get("InstanceNumber") or 0),
             pseudonym("patient", identifier) if identifier else "",
             contrast if echo_time is None else f"TE{float(echo_time):g}",
-            (int(header.Rows), int(header.Columns)),
+            shape,
             f"{'int' if signed else 'uint'}{int(header.get('BitsAllocated', 16))}",
             float(_or(lookup.get("PixelValueTransformationSequence", "RescaleSlope"), 1)),
             float(_or(lookup.get("PixelValueTransformationSequence", "RescaleIntercept"), 0)),
@@ -212,16 +221,12 @@ def _position(lookup: _Lookup) -> float | None:
 
 
 def _pixels(file: Path, frames: list[_Frame]) -> Iterator[NDArray[np.generic]]:
-    try:
+    advice = (
+        "its pixel data cannot be decoded, as they are truncated or use a compression without an installed decoder, so "
+        "copy it again or decompress it first (gdcmconv --raw)"
+    )
+    with reading(file, "DICOM", advice):
         yield from _decoded(file, frames)
-    except PermissionError as error:
-        raise permission_error(file) from error
-    except (*LOW_LEVEL_ERRORS, ImportError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UldaError(
-            f"{file} has pixel data that cannot be decoded ({reason}): it is truncated or uses a compression "
-            "without an installed decoder, so copy it again or decompress it first (gdcmconv --raw)"
-        ) from error
 
 
 def _decoded(file: Path, frames: list[_Frame]) -> Iterator[NDArray[np.generic]]:

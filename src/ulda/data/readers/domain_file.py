@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ulda.io.hdf5_input import peek_hdf5, text
+
 from .arrays import require_kind
 from .base import Description, KindChoice, Reader, Slice
-from .hdf5 import peek_hdf5
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ class DomainFileReader(Reader):
     def recognises(self, path: Path, head: bytes) -> bool:
         """Recognise the ``format`` attribute."""
         with peek_hdf5(path, head) as file:
-            return file is not None and bool(file.attrs.get("format") == "ulda-domain")
+            return file is not None and text(file.attrs.get("format", "")) == "ulda-domain"
 
     def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Report the header."""
@@ -69,6 +70,7 @@ class DomainFileReader(Reader):
                 source=record.source,
                 target=record.target,
                 lines=record.lines,
+                lines_are_detected=record.lines_are_detected,
                 phase_axis=header.phase_axis,
                 scale=record.scale,
                 licence=header.licence,

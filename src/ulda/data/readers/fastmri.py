@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ulda.errors import UldaError
+from ulda.io.hdf5_input import MATLAB_SIGNATURE, attributes, open_hdf5, peek_hdf5, text
 
-from .arrays import convert, require_kind
+from .arrays import check_slice, convert, require_kind, sampling, some_of
 from .base import Description, KindChoice, Reader, Slice
-from .failures import some_of
-from .hdf5 import MATLAB_SIGNATURE, open_hdf5, peek_hdf5, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +42,6 @@ class FastMRIReader(Reader):
         require_kind(path, self.name, "kspace", kind)
         with open_hdf5(path, self.name) as file:
             kspace = _kspace(path, file)
-            attributes = {key: text(value) for key, value in file.attrs.items()}
             target = _target(path, file, len(kspace))
             mask = _mask(path, file, kspace.shape[-1])
             notes = [] if target is None else [f"comes with {target.name.lstrip('/')} {target.shape[1:]}"]
@@ -55,7 +53,7 @@ class FastMRIReader(Reader):
                 len(kspace),
                 tuple(kspace.shape[1:]),
                 str(kspace.dtype),
-                attributes,
+                attributes(file),
                 tuple(notes),
             )
 
@@ -69,16 +67,16 @@ class FastMRIReader(Reader):
             subject = text(file.attrs["patient_id"]) if "patient_id" in file.attrs else path.stem
             contrast = text(file.attrs["acquisition"]) if "acquisition" in file.attrs else ""
             for index in range(len(kspace)):
+                array = convert(kspace[index], "kspace")
                 yield Slice(
-                    convert(kspace[index], "kspace"),
+                    array,
                     "kspace",
                     subject=subject,
                     contrast=contrast,
                     volume=path.stem,
                     source=path.name,
                     target=None if target is None else convert(target[index], "magnitude"),
-                    lines=lines,
-                    phase_axis=PHASE_AXIS,
+                    **sampling(array, PHASE_AXIS, lines),
                 )
 
 
@@ -93,6 +91,7 @@ def _kspace(path: Path, file: Any) -> Any:
         )
     if kspace.dtype.kind != "c":
         raise UldaError(f"{path} has 'kspace' of type {kspace.dtype}; expected complex numbers")
+    check_slice(path, kspace.shape[1:])
     return kspace
 
 
@@ -101,18 +100,23 @@ def _target(path: Path, file: Any, n_slices: int) -> Any:
     if name is None:
         return None
     target = file[name]
-    if target.ndim != 3 or len(target) != n_slices:
-        raise UldaError(f"{path} has '{name}' of shape {target.shape}; expected ({n_slices}, h, w), one for each slice")
+    if target.ndim != 3 or len(target) != n_slices or target.dtype.kind not in "biufc":
+        raise UldaError(
+            f"{path} has '{name}' of {target.dtype} and shape {target.shape}; expected ({n_slices}, h, w) numbers, one "
+            "image for each slice"
+        )
+    check_slice(path, target.shape[1:])
     return target
 
 
 def _mask(path: Path, file: Any, n_lines: int) -> NDArray[np.bool_] | None:
-    if "mask" not in file:
+    stored = file["mask"] if "mask" in file else file.attrs.get("mask")
+    if stored is None:
         return None
-    mask = np.asarray(file["mask"]).squeeze().astype(bool)
-    if mask.shape != (n_lines,):
+    if np.size(stored) != n_lines:
         raise UldaError(
-            f"{path} has 'mask' of shape {file['mask'].shape}; expected ({n_lines},), one entry for each "
+            f"{path} has 'mask' of shape {np.shape(stored)}; expected ({n_lines},), one entry for each "
             "position along the last axis of 'kspace'"
         )
+    mask = np.asarray(stored).reshape(n_lines).astype(bool)
     return None if mask.all() else mask

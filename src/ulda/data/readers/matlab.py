@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ulda.errors import MissingExtraError
+from ulda.io.hdf5_input import MATLAB_SIGNATURE, is_hdf5, open_hdf5, text
+from ulda.io.untrusted import check_expansion, check_memory, reading
 
 from .arrays import bare_slice, choose_variable, convert, notes_on, resolve_kind, stack_of
 from .base import Description, Kind, KindChoice, Reader, Slice
-from .failures import reading
-from .hdf5 import MATLAB_SIGNATURE, is_hdf5, open_hdf5, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +67,10 @@ class Matlab5Reader(Reader):
                 for name, shape, matlab_class in io.whosmat(path)
                 if matlab_class in NUMERIC_CLASSES and _is_image_shape(shape)
             }
-        name = choose_variable(path, shapes, kind)
-        with reading(path, self.name):
+            name = choose_variable(path, shapes, kind)
+            n_bytes = math.prod(shapes[name])  # at least: a value may be one byte
+            check_expansion(path, f"its variable {name}", n_bytes, path.stat().st_size)
+            check_memory(path, f"the variable {name}", 8 * n_bytes)
             return name, np.asarray(io.loadmat(path, variable_names=[name])[name])
 
     def _kind(self, path: Path, name: str, array: NDArray[np.generic], stack: Stack, kind: KindChoice) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ulda.errors import MissingExtraError, UldaError
+from ulda.io.hdf5_input import MATLAB_SIGNATURE, open_hdf5, peek_hdf5, text
+from ulda.io.untrusted import check_expansion
 
-from .arrays import centred_fft, centred_ifft, convert, pseudonym, require_kind, undersampled
+from .arrays import centred_fft, centred_ifft, check_slice, convert, pseudonym, require_kind, sampling, undersampled
 from .base import Description, KindChoice, Reader, Slice
-from .hdf5 import MATLAB_SIGNATURE, open_hdf5, peek_hdf5, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,15 +86,15 @@ class MRDReader(Reader):
                 label = scan.label(block, list(blocks))
                 kspace, counts = scan.collect(block, members)
                 for plane, lines in _slices_of(path, kspace, counts > 0):
+                    array = convert(plane, "kspace")
                     yield Slice(
-                        convert(plane, "kspace"),
+                        array,
                         "kspace",
                         subject=scan.subject,
                         contrast=label,
                         volume=f"{path.stem}-{label}" if label else path.stem,
                         source=path.name,
-                        lines=undersampled(lines),
-                        phase_axis=PHASE_AXIS,
+                        **sampling(array, PHASE_AXIS, undersampled(lines)),
                     )
 
 
@@ -143,6 +145,18 @@ class _Scan:
             encoding = int(self.heads["encoding_space_ref"][at])
             blocks[_Block(encoding, volume, int(counters["slice"][at]))].append(at)
         return dict(sorted(blocks.items()))
+
+    def check_sizes(self) -> None:
+        """Refuse encodings that claim far more k-space than the file has acquisitions of."""
+        total = 0
+        for block, members in self.blocks().items():
+            space, n_coils = self.space(block.encoding), int(self.heads["active_channels"][members[0]])
+            shape = (space.n_partitions, n_coils, space.n_phase, space.n_samples)
+            if min(shape) < 1 or space.n_readout < 1:
+                raise UldaError(f"{self.path} announces k-space of the impossible shape {shape}; export it again")
+            check_slice(self.path, shape)
+            total += math.prod(shape) * np.dtype(np.complex64).itemsize
+        check_expansion(self.path, "its k-space", total, self.path.stat().st_size)
 
     def label(self, block: _Block, blocks: list[_Block]) -> str:
         """Name a volume by its protocol and the counters that vary in this file."""
@@ -250,14 +264,19 @@ def _scan(path: Path, name: str) -> Iterator[_Scan]:
             )
         acquisitions = file[group]["data"]
         heads = acquisitions.fields("head")[:]
-        xml = ismrmrd.xsd.CreateFromDocument(text(file[group]["xml"][0]))
+        header = text(file[group]["xml"][0])
+        if "<!" in header.replace("<!--", ""):
+            raise UldaError(f"{path} has a header that defines entities, which is no ISMRMRD; export it again")
+        xml = ismrmrd.xsd.CreateFromDocument(header)
         imaging = np.flatnonzero(_is_imaging(ismrmrd, heads["flags"]))
         if not imaging.size:
             raise UldaError(
                 f"{path} holds {len(heads)} acquisitions but none for imaging (only noise, calibration or "
                 "navigation); export the imaging scan"
             )
-        yield _Scan(path, acquisitions, heads, imaging, xml, _bit(ismrmrd.ACQ_IS_REVERSE))
+        scan = _Scan(path, acquisitions, heads, imaging, xml, _bit(ismrmrd.ACQ_IS_REVERSE))
+        scan.check_sizes()
+        yield scan
 
 
 def _groups(file: Any) -> list[str]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import zlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ulda.errors import MissingExtraError, UldaError
+from ulda.errors import UldaError
+from ulda.io.nifti import is_nifti, load_nifti
+from ulda.io.untrusted import check_memory, reading
 
 from .arrays import check_numeric, convert, resolve_kind, stem_of, subject_from_name
 from .base import Description, Kind, KindChoice, Reader, Slice
-from .failures import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-GZIP_MAGIC = b"\x1f\x8b"
-GZIP_WINDOW = 31
-"""zlib's code for: the largest window, with a gzip header."""
-
-HEADER_BYTES = 348
 
 VOXEL_TOLERANCE = 1e-3
 """Voxel sizes closer than this, relatively, are the same: headers carry rounding errors."""
@@ -39,19 +34,12 @@ class NiftiReader(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Tell by the magic of the (decompressed) header."""
-        if not path.is_file():
-            return False
-        if head.startswith(GZIP_MAGIC):
-            try:
-                head = zlib.decompressobj(GZIP_WINDOW).decompress(head, HEADER_BYTES)
-            except zlib.error:
-                return False
-        return head[344:348] == b"n+1\0" or head[4:8] == b"n+2\0"
+        return path.is_file() and is_nifti(head)
 
     def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Describe from the header alone."""
         with reading(path, self.name):
-            image = _load(path)
+            image = load_nifti(path)
             shape = _shape(path, image)
             axis = _slice_axis(shape, image.header.get_zooms())
             resolved = _kind(path, image, kind)
@@ -67,7 +55,7 @@ class NiftiReader(Reader):
     def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Read one slice at a time; one volume at a time when gzip forbids jumping between slices."""
         with reading(path, self.name):
-            image = _load(path)
+            image = load_nifti(path)
             shape = _shape(path, image)
             axis = _slice_axis(shape, image.header.get_zooms())
             resolved = _kind(path, image, kind)
@@ -87,22 +75,13 @@ class NiftiReader(Reader):
     def affine(self, path: Path) -> NDArray[np.float64] | None:
         """Return the one of the header, for the axes as the slices have them; None for several volumes."""
         with reading(path, self.name):
-            image = _load(path)
+            image = load_nifti(path)
             shape = _shape(path, image)
             if len(shape) == 4:
                 return None
             axis = _slice_axis(shape, image.header.get_zooms())
             order = [0, 1, 2] if axis is None else [*(at for at in range(3) if at != axis), axis]
             return np.asarray(image.affine, np.float64)[:, [*order, 3]]
-
-
-def _load(path: Path) -> Any:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtraError("reading NIfTI", "nifti") from error
-    # Kept open, a gzip stream continues where the previous slice ended instead of starting over.
-    return nibabel.load(path, keep_file_open=True)
 
 
 def _shape(path: Path, image: Any) -> tuple[int, ...]:
@@ -112,6 +91,7 @@ def _shape(path: Path, image: Any) -> tuple[int, ...]:
         shape = shape[:-1]
     if not 2 <= len(shape) <= 4 or 0 in shape:
         raise UldaError(f"{path} holds an image of shape {image.shape}; expected two to four axes, none empty")
+    check_memory(path, "a volume", math.prod(shape[:3]) * max(8, image.get_data_dtype().itemsize))
     return shape
 
 

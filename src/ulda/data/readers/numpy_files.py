@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-import zipfile
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from ulda.errors import UldaError
+from ulda.io.numpy_input import (
+    NPY_MAGIC,
+    ZIP_MAGICS,
+    Member,
+    map_npy,
+    members,
+    open_npz,
+    opened_member,
+    read_member,
+    read_member_header,
+)
+from ulda.io.untrusted import reading
 
 from .arrays import (
     bare_slice,
@@ -23,24 +31,15 @@ from .arrays import (
     stack_of,
 )
 from .base import Description, Kind, KindChoice, Reader, Slice
-from .failures import LOW_LEVEL_ERRORS, reading
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from .arrays import Stack
-
-NPY_MAGIC = b"\x93NUMPY"
-ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-
-MAX_EXPANSION = 200
-"""A member that grows more than this many times is taken for a zip bomb, if it is also large."""
-
-LARGE_MEMBER = 64 * 2**20
-"""Members up to this size are harmless whatever their expansion."""
 
 LABELS = ("subject", "contrast", "split")
 """Text arrays of an npz with one entry for each slice."""
@@ -58,7 +57,7 @@ class NpyReader(Reader):
     def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Describe from the header, and one slice if the kind has to be guessed."""
         with reading(path, self.name):
-            array = _map(path)
+            array = map_npy(path)
             stack = stack_of(path, array.shape)
             resolved = _npy_kind(path, array, stack, kind)
             return Description(
@@ -73,7 +72,7 @@ class NpyReader(Reader):
     def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Read one slice at a time through a memory map."""
         with reading(path, self.name):
-            array = _map(path)
+            array = map_npy(path)
             stack = stack_of(path, array.shape)
             resolved = _npy_kind(path, array, stack, kind)
             for index in range(stack.n_slices):
@@ -92,15 +91,12 @@ class NpzReader(Reader):
             return False
         if path.suffix.lower() == ".npz":
             return True
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return any(name.endswith(".npy") for name in archive.namelist())
-        except LOW_LEVEL_ERRORS:
-            return False
+        with open_npz(path, self.name) as archive:
+            return bool(members(archive))
 
     def describe(self, path: Path, kind: KindChoice = "auto") -> Description:
         """Describe from the headers of the members."""
-        with reading(path, self.name), zipfile.ZipFile(path) as archive:
+        with open_npz(path, self.name) as archive:
             member = _main_member(path, archive, kind)
             stack = stack_of(path, member.shape)
             resolved = _npz_kind(path, archive, member, stack, kind)
@@ -119,31 +115,16 @@ class NpzReader(Reader):
 
     def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Decompress one slice at a time."""
-        with reading(path, self.name), zipfile.ZipFile(path) as archive:
+        with open_npz(path, self.name) as archive:
             member = _main_member(path, archive, kind)
             stack = stack_of(path, member.shape)
             resolved = _npz_kind(path, archive, member, stack, kind)
             labels = _labels(path, archive, stack.n_slices)
-            with _opened(path, archive, member) as stream:
+            with opened_member(path, archive, member) as stream:
                 for index in range(stack.n_slices):
                     plane = _next_plane(path, stream, member, stack)
                     known = {label: values[index] for label, values in labels.items()}
                     yield bare_slice(path, convert(plane, resolved), resolved, **known)
-
-
-def _map(path: Path) -> NDArray[np.generic]:
-    with path.open("rb") as file:
-        shape, _, dtype = _read_header(path, file)
-        expected = file.tell() + math.prod(shape) * dtype.itemsize
-    size = path.stat().st_size
-    if size < expected:
-        raise UldaError(
-            f"{path} is truncated: its header announces {dtype} {shape}, {expected} bytes, but the file has "
-            f"{size}; copy or download it again"
-        )
-    stack_of(path, shape)
-    array: NDArray[np.generic] = npy_format.open_memmap(path, mode="r")
-    return array
 
 
 def _npy_kind(path: Path, array: NDArray[np.generic], stack: Stack, kind: KindChoice) -> Kind:
@@ -153,67 +134,17 @@ def _npy_kind(path: Path, array: NDArray[np.generic], stack: Stack, kind: KindCh
     return resolve_kind(path, array.dtype, len(stack.slice_shape), kind, middle)
 
 
-def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    version = npy_format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran_order, dtype = npy_format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran_order, dtype = npy_format.read_array_header_2_0(file)
-    else:
-        raise UldaError(
-            f"{path} uses version {version[0]}.{version[1]} of the npy format; expected 1.0 or 2.0, so save "
-            "a plain numeric array"
-        )
-    if dtype.hasobject:
-        raise UldaError(
-            f"{path} holds pickled Python objects, which are not read because they can run code; "
-            "expected a numeric array, so save one with numpy.save(..., allow_pickle=False)"
-        )
-    if any(size < 0 for size in shape):
-        raise UldaError(f"{path} announces the impossible shape {shape}; copy or save the file again")
-    return shape, fortran_order, dtype
-
-
-@dataclass(frozen=True)
-class _Member:
-    name: str
-    info: zipfile.ZipInfo
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype[np.generic]
-
-
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
-    """Read the header of a member and refuse it when it is a bomb or lies about its size."""
-    name = info.filename.removesuffix(".npy")
-    if info.file_size > LARGE_MEMBER and info.file_size > MAX_EXPANSION * max(1, info.compress_size):
-        raise UldaError(
-            f"{path} looks like a zip bomb: '{name}' would grow from {info.compress_size} to "
-            f"{info.file_size} bytes (more than {MAX_EXPANSION}-fold); if it is genuine, save it "
-            "uncompressed with numpy.savez"
-        )
-    with archive.open(info) as stream:
-        shape, fortran_order, dtype = _read_header(path, stream)
-        expected = stream.tell() + math.prod(shape) * dtype.itemsize
-    if expected != info.file_size:
-        raise UldaError(
-            f"{path} is inconsistent: '{name}' announces {dtype} {shape}, {expected} bytes, but the archive "
-            f"stores {info.file_size}; copy or save it again"
-        )
-    return _Member(name, info, shape, fortran_order, dtype)
-
-
-def _main_member(path: Path, archive: zipfile.ZipFile, kind: KindChoice) -> _Member:
-    infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
+def _main_member(path: Path, archive: zipfile.ZipFile, kind: KindChoice) -> Member:
+    infos = members(archive)
     known: list[str] = [name for name in ("images", "kspace") if name in infos]
     names = known or [name for name in infos if name not in LABELS]
-    members = {name: _member(path, archive, infos[name]) for name in names}
+    headers = {name: read_member_header(path, archive, infos[name]) for name in names}
     candidates = {
         name: member.shape
-        for name, member in members.items()
+        for name, member in headers.items()
         if name in known or (len(member.shape) >= 2 and member.dtype.kind in "biufc")
     }
-    member = members[choose_variable(path, candidates, kind)]
+    member = headers[choose_variable(path, candidates, kind)]
     check_numeric(path, member.dtype)
     if member.fortran_order and len(member.shape) > 2:
         raise UldaError(
@@ -223,15 +154,7 @@ def _main_member(path: Path, archive: zipfile.ZipFile, kind: KindChoice) -> _Mem
     return member
 
 
-@contextmanager
-def _opened(path: Path, archive: zipfile.ZipFile, member: _Member) -> Iterator[IO[bytes]]:
-    """Open a member with the stream standing after its header."""
-    with archive.open(member.info) as stream:
-        _read_header(path, stream)
-        yield stream
-
-
-def _next_plane(path: Path, stream: IO[bytes], member: _Member, stack: Stack) -> NDArray[np.generic]:
+def _next_plane(path: Path, stream: IO[bytes], member: Member, stack: Stack) -> NDArray[np.generic]:
     count = math.prod(stack.slice_shape)
     data = stream.read(count * member.dtype.itemsize)
     if len(data) < count * member.dtype.itemsize:
@@ -242,9 +165,9 @@ def _next_plane(path: Path, stream: IO[bytes], member: _Member, stack: Stack) ->
     return plane.reshape(stack.slice_shape)
 
 
-def _npz_kind(path: Path, archive: zipfile.ZipFile, member: _Member, stack: Stack, kind: KindChoice) -> Kind:
+def _npz_kind(path: Path, archive: zipfile.ZipFile, member: Member, stack: Stack, kind: KindChoice) -> Kind:
     def middle() -> NDArray[np.generic]:
-        with _opened(path, archive, member) as stream:
+        with opened_member(path, archive, member) as stream:
             for _ in range(stack.n_slices // 2):
                 _next_plane(path, stream, member, stack)
             return _next_plane(path, stream, member, stack)
@@ -254,17 +177,13 @@ def _npz_kind(path: Path, archive: zipfile.ZipFile, member: _Member, stack: Stac
 
 def _labels(path: Path, archive: zipfile.ZipFile, n_slices: int) -> dict[str, list[str]]:
     labels: dict[str, list[str]] = {}
+    infos = members(archive)
     for label in LABELS:
-        try:
-            info = archive.getinfo(f"{label}.npy")
-        except KeyError:
+        if label not in infos:
             continue
-        member = _member(path, archive, info)
+        member = read_member_header(path, archive, infos[label])
         if member.shape != (n_slices,):
             raise UldaError(f"{path} has '{label}' of shape {member.shape}; expected ({n_slices},), one for each slice")
-        with archive.open(info) as stream:
-            values = npy_format.read_array(stream, allow_pickle=False)
-        labels[label] = [
-            value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values.tolist()
-        ]
+        values = read_member(path, archive, member).tolist()
+        labels[label] = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values]
     return labels

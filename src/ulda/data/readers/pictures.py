@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ulda.errors import UldaError
+from ulda.io.pictures import n_pages, open_picture, read_pages
+from ulda.io.untrusted import reading
 
 from .arrays import convert, resolve_kind, subject_from_name
 from .base import HEAD_BYTES, Description, Kind, KindChoice, Reader, Slice
-from .failures import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
-    from PIL.Image import Image
 
 MAGICS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """PNG, JPEG, TIFF and BigTIFF of both byte orders."""
-
-LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-"""ITU-R 601 weights of red, green and blue."""
 
 
 class PicturesReader(Reader):
@@ -44,19 +39,18 @@ class PicturesReader(Reader):
         files = _files(path)
         n_slices = 0
         for file in files:
-            with reading(file, self.name), _open(file) as picture:
-                n_slices += _n_pages(picture)
-        with reading(files[0], self.name), _open(files[0]) as picture:
-            page, mode = _page(files[0], picture, 0), picture.mode
+            with open_picture(file, self.name) as picture:
+                n_slices += n_pages(picture)
+        with open_picture(files[0], self.name) as picture:
+            page, mode = next(read_pages(files[0], picture)), picture.mode
         resolved = _kind(path, page, kind)
         return Description(self.name, resolved, n_slices, page.shape, str(page.dtype), {"mode": mode})
 
     def slices(self, path: Path, kind: KindChoice = "auto") -> Iterator[Slice]:
         """Decode one page at a time."""
         for file in _files(path):
-            with reading(file, self.name), _open(file) as picture:
-                for index in range(_n_pages(picture)):
-                    page = _page(file, picture, index)
+            with open_picture(file, self.name) as picture:
+                for page in read_pages(file, picture):
                     resolved = _kind(file, page, kind)
                     yield Slice(
                         convert(page, resolved),
@@ -90,46 +84,5 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _open(path: Path) -> Image:
-    from PIL import Image as pillow  # noqa: N813 - the module is named like its class
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            return pillow.open(path)
-    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise _too_large(path) from error
-
-
-def _too_large(path: Path) -> UldaError:
-    return UldaError(
-        f"{path} is refused as a possible decompression bomb: it announces more pixels than any MRI slice "
-        "has (over 89 million); cut or shrink the picture first"
-    )
-
-
 def _kind(path: Path, page: NDArray[np.generic], kind: KindChoice) -> Kind:
     return resolve_kind(path, page.dtype, page.ndim, kind, lambda: page)
-
-
-def _n_pages(picture: Image) -> int:
-    """Pages of a TIFF; the frames of an animated PNG are not slices."""
-    return int(getattr(picture, "n_frames", 1)) if picture.format == "TIFF" else 1
-
-
-def _page(path: Path, picture: Image, index: int) -> NDArray[np.generic]:
-    """Decode one page to ``(H, W)``, colour as luminance, keeping the depth of grey pictures."""
-    from PIL import Image as pillow  # noqa: N813 - the module is named like its class
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            picture.seek(index)
-            picture.load()
-    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
-        raise _too_large(path) from error
-    if picture.mode in ("L", "I", "F") or picture.mode.startswith("I;16"):
-        return np.asarray(picture)
-    if picture.mode in ("1", "LA", "La"):
-        return np.asarray(picture.convert("L"))
-    return np.asarray(picture.convert("RGB"), np.float32) @ LUMINANCE

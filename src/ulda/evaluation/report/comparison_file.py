@@ -24,7 +24,10 @@ from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
 from ulda.evaluation.report.traces import NUMBERS, from_tables, to_tables
 from ulda.io.atomic import atomic_output
+from ulda.io.documents import parse_json
 from ulda.io.hdf5 import hdf5_output
+from ulda.io.hdf5_input import open_hdf5, text
+from ulda.io.untrusted import check_memory, saying
 from ulda.physics import Mask
 
 FORMAT = "ulda-comparison"
@@ -32,7 +35,6 @@ VERSION = 1
 FILE_NAME = "comparison.h5"
 
 _TEXTS = ("title", "description", "convention", "judged", "verdict")
-_DEFLATE_RATIO = 1100  # deflate makes nothing more than this much smaller
 
 
 def report_of_assessment(
@@ -139,23 +141,15 @@ def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False
 
 def load_comparison(path: str | Path) -> Report:
     """Read what `save_comparison` wrote."""
-    path = Path(path)
-    try:
-        with h5py.File(path) as file:
-            if file.attrs.get("format") != FORMAT or file.attrs["version"] != VERSION:
-                raise UldaError(f"it is not a comparison of version {VERSION}")
-            return _read(file, path.stat().st_size)
-    except FileNotFoundError as error:
-        raise UldaError(f"there is no file {path}") from error
-    except UldaError as error:
-        raise UldaError(f"{path.name} cannot be read as a comparison: {error}") from error
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
-        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{path.name} cannot be read as a comparison ({detail})") from error
+    what = "a comparison"
+    with open_hdf5(path, what, f"expected a {FILE_NAME} that ulda wrote") as file, saying(path, what):
+        if text(file.attrs.get("format", "")) != FORMAT or file.attrs["version"] != VERSION:
+            raise UldaError(f"it is not a comparison of version {VERSION}")
+        return _read(file)
 
 
-def _read(file: h5py.File, n_bytes: int) -> Report:
-    texts = json.loads(_array(file, "report", n_bytes).astype(np.uint8).tobytes())
+def _read(file: h5py.File) -> Report:
+    texts = parse_json(_array(file, "report").astype(np.uint8).tobytes(), "its report")
     masks = [Mask.from_dict(fields) for fields in texts["masks"]]
     names = [str(name) for name in texts["images"]]
     return Report(
@@ -167,18 +161,16 @@ def _read(file: h5py.File, n_bytes: int) -> Report:
             Slice(str(subject), str(name), None if mask is None else masks[mask])
             for subject, name, mask in texts["slices"]
         ),
-        images={name: _array(file, f"images/{i}", n_bytes).astype(np.float32) for i, name in enumerate(names)},
-        reference=_array(file, "reference", n_bytes).astype(np.float32) if "reference" in file else None,
+        images={name: _array(file, f"images/{i}").astype(np.float32) for i, name in enumerate(names)},
+        reference=_array(file, "reference").astype(np.float32) if "reference" in file else None,
         pictured=None if texts["pictured"] is None else tuple(map(int, texts["pictured"])),
-        kspace=_array(file, "kspace", n_bytes).astype(np.float32) if "kspace" in file else None,
+        kspace=_array(file, "kspace").astype(np.float32) if "kspace" in file else None,
         scores={
-            str(name): {
-                str(metric): _array(file, f"scores/{i}/{metric}", n_bytes).astype(np.float64) for metric in metrics
-            }
+            str(name): {str(metric): _array(file, f"scores/{i}/{metric}").astype(np.float64) for metric in metrics}
             for i, (name, metrics) in enumerate(texts["scores"].items())
         },
         traces={
-            str(name): from_tables({key: _array(file, f"traces/{i}/{key}", n_bytes) for key in (*NUMBERS, "branch")})
+            str(name): from_tables({key: _array(file, f"traces/{i}/{key}") for key in (*NUMBERS, "branch")})
             for i, name in enumerate(texts["traced"])
         },
         phases={str(name): int(n) for name, n in texts["phases"].items()},
@@ -196,10 +188,9 @@ def _write_images(file: h5py.File, name: str, images: Images) -> None:
     )  # fmt: skip
 
 
-def _array(group: h5py.Group, name: str, n_bytes: int) -> NDArray[Any]:
+def _array(group: h5py.Group, name: str) -> NDArray[Any]:
     item = group.get(name)
-    if not isinstance(item, h5py.Dataset):
-        raise UldaError(f"it has no array {name}")
-    if item.nbytes > _DEFLATE_RATIO * n_bytes:
-        raise UldaError(f"its array {name} claims {item.nbytes} bytes, more than the file can hold")
+    if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "biuf":
+        raise UldaError(f"it has no array {name} of numbers")
+    check_memory("it", f"the array {name}", item.nbytes)
     return np.asarray(item)

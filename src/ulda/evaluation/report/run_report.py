@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 
@@ -17,7 +15,9 @@ from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
 from ulda.evaluation.report.traces import step_of
+from ulda.io.documents import parse_json
 from ulda.io.fingerprints import digest
+from ulda.io.hdf5_input import open_hdf5
 from ulda.metrics import PER_SLICE, evaluate
 from ulda.solvers import Run, Step, load_runs
 from ulda.solvers.record import FORMAT as RUN_FORMAT
@@ -121,8 +121,8 @@ def _traces(certificate: Mapping[str, Any], name: str) -> list[tuple[Step, ...]]
 
 
 def _provenance(path: Path, certificates: list[dict[str, Any]]) -> Provenance:
-    with h5py.File(path) as file:
-        facts = json.loads(file.attrs["facts"])
+    with open_hdf5(path, "a run file") as file:
+        facts = parse_json(file.attrs["facts"], f"what {path.name} says of itself")
     found: dict[str, dict[str, str]] = {"file": {"name": path.name} | {str(k): str(v) for k, v in facts.items()}}
     for number, certificate in enumerate(certificates):
         heading = "certificate" if len(certificates) == 1 else f"certificate {number}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from ulda.data.image_output import image_suffix
@@ -12,6 +11,7 @@ from ulda.errors import UldaError
 from ulda.evaluation.report.comparison_file import FILE_NAME, FORMAT, load_comparison
 from ulda.evaluation.report.content import Images, Report
 from ulda.evaluation.report.run_report import RUN_FORMAT, report_of_run
+from ulda.io.hdf5_input import open_hdf5, text
 from ulda.solvers.outputs import run_file
 
 
@@ -56,19 +56,13 @@ def _run_file(source: Path) -> Path:
 
 
 def _format(path: Path) -> str:
-    if not path.exists():
-        raise UldaError(f"there is no file {path}")
-    try:
-        with h5py.File(path) as file:
-            return str(file.attrs.get("format", ""))
-    except OSError as error:
-        raise UldaError(f"{path.name} is not an HDF5 file; give a folder or a file with results of ulda") from error
+    with open_hdf5(path, "HDF5", "give a folder or a file with results of ulda") as file:
+        return text(file.attrs.get("format", ""))
 
 
 def _magnitudes(source: str | Path) -> Images:
     from ulda.training.slices import opened
 
     with opened(source) as domain:
-        if domain.undersampled:
-            raise UldaError(f"{source} arrived undersampled, so it cannot be a reference")
+        domain.check_references("it cannot be a reference")
         return np.stack([image.abs().float().numpy() for image in domain.images()])
