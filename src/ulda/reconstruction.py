@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from ulda.data.image_output import image_suffix, save_images
 from ulda.data.measurements import Undersampling, count_slices, measurements, slice_affine
 from ulda.data.readers import KindChoice
 from ulda.errors import UldaError
+from ulda.io.file_set import file_set
+from ulda.io.locks import locked_file
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import Physics, noise_level
-from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
-from ulda.solvers.outputs import check_free, run_file
-from ulda.solvers.record import rescale
+from ulda.solvers import Trace, Verdict, certify, save_run, verify
+from ulda.solvers.outputs import check_places, output_name, run_file
+from ulda.solvers.record import rescale, run_writer
 
 NOT_FOR_COMPLEX = (
     "this base was trained on real-valued images without noise and is not fit for complex data, "
@@ -261,8 +264,7 @@ def reconstruct_file(
         Called with the number of slices done and the number of all.
     """
     out, start = Path(out), time.perf_counter()
-    total, run_path = count_slices(source, kind), run_file(out)
-    _check_place(out, Path(source), total, overwrite=overwrite)
+    total, run_path, name = count_slices(source, kind), run_file(out), output_name(out)
     chosen = model.active_domain(domain)
     facts = {"base": model.fingerprint, "domain": chosen, "input": Path(source).name}
     facts |= {"command": command} if command else {}
@@ -270,7 +272,12 @@ def reconstruct_file(
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []
     n_coils, n_done = 1, 0
-    with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
+    regularizer = model.regularizer(chosen).materialize()
+    with ExitStack() as stack:
+        stack.enter_context(locked_file(name))
+        _check_place(out, Path(source), total, overwrite=overwrite)
+        folder = stack.enter_context(file_set(name, overwrite=overwrite))
+        writer = stack.enter_context(run_writer(folder / run_path.name, regularizer, facts))
         for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
             result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
@@ -284,7 +291,7 @@ def reconstruct_file(
                 progress(n_done, max(n_done, total))
         if images:
             pixels = torch.cat(images).numpy()
-            writer.images = save_images(out, pixels, affine=slice_affine(source), overwrite=overwrite)
+            writer.images = save_images(folder / out.name, pixels, affine=slice_affine(source))
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
     return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
 
@@ -292,8 +299,7 @@ def reconstruct_file(
 def _check_place(out: Path, source: Path, total: int, *, overwrite: bool) -> None:
     if source.resolve() in (out.resolve(), run_file(out).resolve()):
         raise UldaError(f"the output {out} would replace the input; choose another name")
-    if not overwrite:
-        check_free(out, total)
+    check_places(out, total, overwrite=overwrite)
 
 
 def _statistics(samples: list[dict[str, Any]]) -> tuple[float, float, bool]:

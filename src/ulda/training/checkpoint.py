@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.tensors import write_tensors
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -27,7 +27,7 @@ def save_checkpoint(
         for moment, value in optimiser.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = value.contiguous()
     with atomic_output(path, overwrite=True) as temporary:
-        save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
+        write_tensors(temporary, tensors, {"facts": json.dumps(facts)})
 
 
 def load_checkpoint(

@@ -12,7 +12,7 @@ from ulda.errors import UldaError
 from ulda.evaluation.report.comparison_file import FILE_NAME, FORMAT, load_comparison
 from ulda.evaluation.report.content import Images, Report
 from ulda.evaluation.report.run_report import RUN_FORMAT, report_of_run
-from ulda.solvers.outputs import run_file
+from ulda.solvers.outputs import finish_output, run_file
 
 
 def read_report(source: str | Path, reference: str | Path | None = None) -> Report:
@@ -52,6 +52,7 @@ def _kind(source: Path) -> str:
 
 
 def _run_file(source: Path) -> Path:
+    finish_output(source)
     return run_file(source) if image_suffix(source) else source
 
 
