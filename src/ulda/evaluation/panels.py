@@ -32,8 +32,9 @@ def save_panel(comparison: Comparison, index: int, path: str | Path, *, tile: in
     tile
         The least height of a tile in pixels; images are enlarged by whole factors.
     """
-    reference = comparison.reference[index].numpy()
-    images = {name: x[index].numpy() for name, x in comparison.reconstructions.items()}
+    row = comparison.row_of(index)
+    reference = comparison.reference[row].numpy()
+    images = {name: x[row].numpy() for name, x in comparison.reconstructions.items()}
     errors = {name: np.abs(image - reference) for name, image in images.items()}
     error_peak = max(float(np.percentile(error, 99.5)) for error in errors.values()) or 1.0
 

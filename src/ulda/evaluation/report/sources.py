@@ -9,9 +9,10 @@ import numpy as np
 
 from ulda.data.image_output import image_suffix
 from ulda.errors import UldaError
-from ulda.evaluation.report.comparison_file import FILE_NAME, FORMAT, load_comparison
+from ulda.evaluation.report.comparison_file import EVALUATION, FILE_NAME, FORMAT, load_comparison
 from ulda.evaluation.report.content import Images, Report
 from ulda.evaluation.report.run_report import RUN_FORMAT, report_of_run
+from ulda.io.file_set import finish
 from ulda.solvers.outputs import finish_output, run_file
 
 
@@ -37,6 +38,7 @@ def read_report(source: str | Path, reference: str | Path | None = None) -> Repo
 def _kind(source: Path) -> str:
     """Return what a source is: a comparison or a run."""
     if source.is_dir():
+        finish(source / EVALUATION)
         if (source / FILE_NAME).is_file():
             return FORMAT
         raise UldaError(
