@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def hdf5_output(path: Path, mode: Literal["w", "r+"] = "w") -> Iterator[h5py.File]:
-    """Open a new HDF5 file, or with ``r+`` an old one; a failed write is an OSError when the block ends, never a crash."""
+    """Open a new HDF5 file, or with ``r+`` an old one; a failed write is an OSError when it ends, never a crash."""
     with PatientFile(path, mode) as stream:
         try:
             with h5py.File(stream, mode) as file:
