@@ -1,8 +1,8 @@
 """A kill, or a full disk, at each file operation of each writer: which version is read afterwards.
 
-Run: ``python -m benchmarks.fault_injection``. ``none`` counts as the old version where there was none. Of the writes into
-an HDF5 file, which are alike, every tenth is an operation. It exits with 1 where anything but the old or the new version
-was read, a full disk ended in more than one sentence, or the next run left something over.
+Run: ``python -m benchmarks.fault_injection``. Of the writes into an HDF5 file, which are alike, every tenth is an
+operation. It exits with 1 where anything but the old or the new version was read (where there was nothing, nothing
+counts as the old one), where a full disk ended in more than one sentence, or where the next run left something over.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ class _Injector:
                 file._failure = file._failure or error
             return written(file, data)
 
-        os.fsync = fsync
-        PatientFile.write = write  # type: ignore[method-assign]
+        os.fsync = fsync  # type: ignore[assignment]
+        PatientFile.write = write  # type: ignore[assignment, method-assign]
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":

@@ -46,7 +46,6 @@ def file_set(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         sync(temporary)
         finish(path)  # another process may have written the same result meanwhile
         temporary.rename(_decided(path))
-        sync(path.parent)
     finish(path)
 
 
@@ -56,12 +55,13 @@ def finish(path: str | Path) -> None:
     folder = _decided(path)
     if folder.is_symlink() or not folder.is_dir():
         return
+    with suppress(OSError):  # it is decided, even if a loss of power could forget it
+        sync(path.parent)
     try:
         for file in sorted(folder.iterdir()):
             if file.is_file() and not file.is_symlink():
                 with suppress(FileNotFoundError):  # another process does the same
                     file.replace(path.parent / file.name)
-        sync(path.parent)
     except OSError as error:
         raise UldaError(
             f"the files in {folder} replace those beside it, for the writing of {path.name} was interrupted, but they "

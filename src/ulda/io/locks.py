@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ulda.errors import UldaError
+from ulda.io.temporary import made_folder
 
 if sys.platform != "win32":  # which has no such locks
     import fcntl
@@ -36,15 +37,8 @@ def locked_folder(path: str | Path) -> Iterator[None]:
     The folder is made where there is none, and removed again if nothing was put into it.
     """
     path = Path(path)
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        with locked(path / ".lock", str(path)):
-            yield
-    finally:
-        with suppress(OSError):  # there is something in it
-            for folder in missing:
-                folder.rmdir()
+    with made_folder(path), locked(path / ".lock", str(path)):
+        yield
 
 
 @contextmanager

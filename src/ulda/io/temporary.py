@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ulda.errors import UldaError
@@ -59,6 +59,19 @@ def temporary_folder(path: Path) -> Iterator[Path]:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder where there is none, and remove it again if nothing is in it when the block ends."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # there is something in it
+            for folder in missing:
+                folder.rmdir()
 
 
 def sweep(path: Path) -> None:

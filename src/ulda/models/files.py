@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ulda.errors import UldaError
 from ulda.io.file_set import file_set, finish
 from ulda.io.fingerprints import fingerprint
+from ulda.io.temporary import made_folder
 from ulda.io.tensors import write_tensors
 from ulda.version import __version__
 
@@ -40,11 +41,10 @@ def write_model(
         Replace existing files.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {"format": kind, "version": VERSION, "ulda": __version__}
     written = header | dict(facts) | {"weights": fingerprint(sorted(plain.items()))}
-    with file_set(folder / STEMS[kind], overwrite=overwrite) as temporary:
+    with made_folder(folder), file_set(folder / STEMS[kind], overwrite=overwrite) as temporary:
         write_tensors(temporary / f"{STEMS[kind]}.safetensors", plain)
         (temporary / f"{STEMS[kind]}.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
