@@ -64,9 +64,9 @@ def test_files_have_locks_of_their_own(tmp_path: Path) -> None:
         with locked_file(tmp_path / "a.h5"):
             pass
 
-    with locked_file(tmp_path / "a.h5"), locked_file(tmp_path / "b.h5"):
-        with pytest.raises(UldaError, match=rf"another process \({os.getpid()}\)"):
-            again()
+    refused = pytest.raises(UldaError, match=rf"another process \({os.getpid()}\)")
+    with locked_file(tmp_path / "a.h5"), locked_file(tmp_path / "b.h5"), refused:
+        again()
     assert list(tmp_path.iterdir()) == []
 
 
