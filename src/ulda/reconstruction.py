@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import Physics, noise_level
 from ulda.solvers import Trace, Verdict, certify, save_run, verify
 from ulda.solvers.outputs import check_places, output_name, run_file
-from ulda.solvers.record import rescale, run_writer
+from ulda.solvers.record import RunWriter, rescale, run_writer
 
 NOT_FOR_COMPLEX = (
     "this base was trained on real-valued images without noise and is not fit for complex data, "
@@ -264,7 +264,7 @@ def reconstruct_file(
         Called with the number of slices done and the number of all.
     """
     out, start = Path(out), time.perf_counter()
-    total, run_path, name = count_slices(source, kind), run_file(out), output_name(out)
+    total, run_path = count_slices(source, kind), run_file(out)
     chosen = model.active_domain(domain)
     facts = {"base": model.fingerprint, "domain": chosen, "input": Path(source).name}
     facts |= {"command": command} if command else {}
@@ -273,11 +273,7 @@ def reconstruct_file(
     samples: list[dict[str, Any]] = []
     n_coils, n_done = 1, 0
     regularizer = model.regularizer(chosen).materialize()
-    with ExitStack() as stack:
-        stack.enter_context(locked_file(name))
-        _check_place(out, Path(source), total, overwrite=overwrite)
-        folder = stack.enter_context(file_set(name, overwrite=overwrite))
-        writer = stack.enter_context(run_writer(folder / run_path.name, regularizer, facts))
+    with _output(out, Path(source), total, regularizer, facts, overwrite=overwrite) as (folder, writer):
         for measured in measurements(source, undersampling or Undersampling(), kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
             result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
@@ -294,6 +290,21 @@ def reconstruct_file(
             writer.images = save_images(folder / out.name, pixels, affine=slice_affine(source))
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
     return FileSummary(str(out), str(run_path), chosen, n_done, shape, n_coils, sampled, *_statistics(samples), seconds)
+
+
+@contextmanager
+def _output(
+    out: Path, source: Path, total: int, regularizer: Regularizer, facts: dict[str, Any], *, overwrite: bool
+) -> Iterator[tuple[Path, RunWriter]]:
+    """Lock an output; give the folder of its new files, and the writer of its runs."""
+    name, run_name = output_name(out), run_file(out).name
+    with locked_file(name):
+        _check_place(out, source, total, overwrite=overwrite)
+        with (
+            file_set(name, overwrite=overwrite) as folder,
+            run_writer(folder / run_name, regularizer, facts) as writer,
+        ):
+            yield folder, writer
 
 
 def _check_place(out: Path, source: Path, total: int, *, overwrite: bool) -> None:

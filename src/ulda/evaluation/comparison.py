@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,24 @@ class Comparison:
         }
 
 
+class _Found:
+    """What a comparison keeps of its batches: the scores, and the images of some slices."""
+
+    def __init__(self, names: Iterable[str], kept: Sequence[int]) -> None:
+        self.kept = kept
+        self.references: list[Tensor] = []
+        self.images: dict[str, list[Tensor]] = {name: [] for name in names}
+        self.scores: dict[str, list[Scores]] = {name: [] for name in self.images}
+
+    def add(self, start: int, reference: Tensor, images: Mapping[str, Tensor]) -> None:
+        """Add a batch that begins with the slice `start`."""
+        rows = [index - start for index in self.kept if start <= index < start + len(reference)]
+        self.references.append(reference[rows])
+        for name, stack in images.items():
+            self.images[name].append(stack[rows])
+            self.scores[name].append(evaluate(stack, reference, PER_SLICE))
+
+
 @torch.no_grad()
 def compare(
     methods: Mapping[str, Method],
@@ -129,31 +147,25 @@ def compare(
     simulated = with_given_masks(acquisition_of(domain, acquisition_named(acquisition)))
     total = len(domain) * len(methods)
     kept = tuple(range(len(domain))) if keep is None else tuple(sorted(keep))
-    references: list[Tensor] = []
-    found: dict[str, list[Tensor]] = {name: [] for name in methods}
-    scores: dict[str, list[Scores]] = {name: [] for name in methods}
-    done = 0
+    found, done = _Found(methods, kept), 0
     for start in range(0, len(domain), batch_size):
         part = domain.take(range(start, min(start + batch_size, len(domain))))
         reference, y, physics = _measure(part, mask, simulated, seed + start)
-        rows = [index - start for index in kept if start <= index < start + len(part)]
         batch: dict[str, Tensor] = {}
         for name, method in methods.items():
             device = _device_of(method)
             batch[name] = method(y.to(device), physics.to(device)).abs().cpu()
-            scores[name].append(evaluate(batch[name], reference, PER_SLICE))
-            found[name].append(batch[name][rows])
             done += len(part)
             if progress:
                 progress(done, total)
-        references.append(reference[rows])
+        found.add(start, reference, batch)
         if observe:
             observe(start, reference, batch)
         _release_free_memory()
     return Comparison(
-        reference=torch.cat(references),
-        reconstructions={name: torch.cat(batches) for name, batches in found.items()},
-        scores={name: joined(parts) for name, parts in scores.items()},
+        reference=torch.cat(found.references),
+        reconstructions={name: torch.cat(batches) for name, batches in found.images.items()},
+        scores={name: joined(parts) for name, parts in found.scores.items()},
         mask=mask,
         phase_axis=domain.header.phase_axis,
         acquisition=simulated.name,
