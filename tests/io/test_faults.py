@@ -38,8 +38,20 @@ def check(outcome: Outcome, *, is_new: bool) -> None:
     assert (outcome.crashes, outcome.leftovers) == (0, 0)
 
 
-@pytest.mark.parametrize("fault", ["kill", "full"])
-@pytest.mark.parametrize("name", NAMES)
+QUICK = {
+    "kill": set(NAMES) - {"knee.h5", "knee.nii.gz + knee.nii.gz.run.h5"},
+    "full": {"adapter.json + adapter.safetensors", "knee.npy + knee.npy.run.h5", "checkpoint", "splits"},
+}
+"""The others do nothing that these do not; `benchmarks.fault_injection` does all of them, too."""
+
+CASES = [
+    pytest.param(name, fault, marks=[] if name in quick else pytest.mark.slow)
+    for fault, quick in QUICK.items()
+    for name in NAMES
+]
+
+
+@pytest.mark.parametrize(("name", "fault"), CASES)
 def test_a_fault_while_replacing_leaves_the_old_or_the_new(
     known: dict[str, Writer], tmp_path: Path, name: str, fault: Fault
 ) -> None:

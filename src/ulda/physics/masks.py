@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 
 GAUSSIAN_WIDTH = 0.15
 """Standard deviation of the sampling density of `cartesian_mask`, as a fraction of the lines."""
@@ -128,7 +129,8 @@ class Mask:
 
     def save(self, path: str | Path) -> None:
         """Write the mask as JSON, readable by `load_mask`."""
-        Path(path).write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
+        with atomic_output(path, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
 
 
 def cartesian_mask(n_lines: int, ratio: float, center: float = 0.05, seed: int = 0) -> Mask:
