@@ -36,14 +36,14 @@ SIDE = 24
 OLD, NEW, NONE, MIXED = "old", "new", "none", "mixed"
 
 
-def writers(folder: Path) -> list[Writer]:
-    """Return all writers; what they read is put into a folder."""
+def writers(folder: Path, subjects: str = "abc") -> list[Writer]:
+    """Return all writers; what they read is put into a folder, the data with a slice for each of the subjects."""
     torch.set_num_threads(1)
     models = {OLD: small_model("brain", domain="knee"), NEW: small_model("brain", domain="knee")}
     with torch.no_grad():
         models[NEW].adapter("knee").get_parameter("layer.real").mul_(2)
     scale_sources(models[NEW], 2.0)
-    data = _data(folder)
+    data = _data(folder, subjects)
     names = ("knee.h5", "knee.npy", "knee.nii.gz", "knee.png")
     return [
         _model("model", models),
@@ -67,10 +67,10 @@ def _kspace(folder: Path) -> Path:
     return path
 
 
-def _data(folder: Path) -> Path:
+def _data(folder: Path, subjects: str) -> Path:
     path, generator = folder / "data.h5", np.random.default_rng(0)
     with DomainWriter(path, Header("boxes", "magnitude")) as writer:
-        for subject in "abc":
+        for subject in subjects:
             writer.append(Record(generator.random((SIDE, SIDE)).astype(np.float32), subject))
     return path
 
