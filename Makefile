@@ -37,6 +37,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.regularizer
 	$(BIN)/python -m benchmarks.promises
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.evaluate_memory
+	$(BIN)/python -m benchmarks.fault_injection
 
 # for the accessibility of reports; its test skips where there is none
 .cache/axe-core:

@@ -10,6 +10,7 @@ The same reconstruction scores several dB apart under different data ranges. `ev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -196,6 +197,12 @@ class Scores:
             "ssim": self.ssim.tolist(),
             "nmse": self.nmse.tolist(),
         }
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """Return the scores of several batches, one after the other."""
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("psnr", "ssim", "nmse")}
+    return Scores(parts[0].convention, **columns)
 
 
 def evaluate(x: Tensor, reference: Tensor, convention: Convention = PER_SLICE) -> Scores:

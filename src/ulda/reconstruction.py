@@ -6,6 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from ulda.data.image_output import image_suffix, save_images
 from ulda.data.measurements import Undersampling, count_slices, measurements, slice_affine
 from ulda.data.readers import KindChoice
 from ulda.errors import UldaError
+from ulda.io.file_set import file_set
+from ulda.io.locks import locked_file
 from ulda.methods.strength import SLICES
 from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.models import Regularizer
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import DETECTED, Physics, noise_level
-from ulda.solvers import Trace, Verdict, certify, run_output, save_run, verify
-from ulda.solvers.outputs import check_free, run_file
-from ulda.solvers.record import rescale
+from ulda.solvers import Trace, Verdict, certify, save_run, verify
+from ulda.solvers.outputs import check_places, output_name, run_file
+from ulda.solvers.record import RunWriter, rescale, run_writer
 
 NOT_FOR_COMPLEX = (
     "this base was trained on real-valued images without noise and is not fit for complex data, "
@@ -280,7 +283,6 @@ def reconstruct_file(
     """
     out, start = Path(out), time.perf_counter()
     total, run_path = count_slices(source, kind), run_file(out)
-    _check_place(out, Path(source), total, overwrite=overwrite)
     chosen = model.active_domain(domain)
     chosen_lines = undersampling or Undersampling()
     model = copy.deepcopy(model)
@@ -294,7 +296,8 @@ def reconstruct_file(
     ratios: list[float] = []
     samples: list[dict[str, Any]] = []
     n_coils, n_done, n_detected = 1, 0, 0
-    with run_output(run_path, model.regularizer(chosen).materialize(), facts, overwrite=overwrite) as writer:
+    regularizer = model.regularizer(chosen).materialize()
+    with _output(out, Path(source), total, regularizer, facts, overwrite=overwrite) as (folder, writer):
         for measured in measurements(source, chosen_lines, kind, batch_size=SLICES_AT_A_TIME):
             physics = with_noise(measured.physics, measured.y, noise)
             result = reconstruct(model, measured.y, physics, domain=chosen, iterations=iterations)
@@ -309,7 +312,7 @@ def reconstruct_file(
                 progress(n_done, max(n_done, total))
         if images:
             pixels = torch.cat(images).numpy()
-            writer.images = save_images(out, pixels, affine=slice_affine(source), overwrite=overwrite)
+            writer.images = save_images(folder / out.name, pixels, affine=slice_affine(source))
     seconds, sampled = time.perf_counter() - start, sum(ratios) / n_done
     done = n_done, shape, n_coils, sampled, n_detected
     return FileSummary(str(out), str(run_path), chosen, *done, *_statistics(samples), seconds)
@@ -328,11 +331,25 @@ def _examples(
         first += len(measured.y)
 
 
+@contextmanager
+def _output(
+    out: Path, source: Path, total: int, regularizer: Regularizer, facts: dict[str, Any], *, overwrite: bool
+) -> Iterator[tuple[Path, RunWriter]]:
+    """Lock an output; give the folder of its new files, and the writer of its runs."""
+    name, run_name = output_name(out), run_file(out).name
+    with locked_file(name):
+        _check_place(out, source, total, overwrite=overwrite)
+        with (
+            file_set(name, overwrite=overwrite) as folder,
+            run_writer(folder / run_name, regularizer, facts) as writer,
+        ):
+            yield folder, writer
+
+
 def _check_place(out: Path, source: Path, total: int, *, overwrite: bool) -> None:
     if source.resolve() in (out.resolve(), run_file(out).resolve()):
         raise UldaError(f"the output {out} would replace the input; choose another name")
-    if not overwrite:
-        check_free(out, total)
+    check_places(out, total, overwrite=overwrite)
 
 
 def _statistics(samples: list[dict[str, Any]]) -> tuple[float, float, bool]:

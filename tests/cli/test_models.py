@@ -89,3 +89,17 @@ def test_a_damaged_model_is_one_sentence(models: Path, command: Command) -> None
         code, _, error = command("models", "inspect", folder)
         assert code == 1
         assert "cannot be read as safetensors" in error
+
+
+def test_a_model_whose_writing_was_interrupted_is_whole(models: Path, command: Command) -> None:
+    """What was decided is finished, and what was not is no model."""
+    decided, begun = models / "mine" / "decided", models / "mine" / "begun"
+    decided.mkdir()
+    (models / "mine" / "knee-5").rename(decided / ".adapter.new")
+    begun.mkdir()
+    (begun / ".adapter.1-0123abcd-x.tmp").mkdir()
+    (begun / ".adapter.1-0123abcd-x.tmp" / "adapter.json").write_text("{")
+    code, text, _ = command("models", "list", "--path", models / "mine", "--json")
+    assert code == 0
+    assert [entry["name"] for entry in json.loads(text)] == ["base", "decided"]
+    assert sorted(path.name for path in decided.iterdir()) == ["adapter.json", "adapter.safetensors"]

@@ -23,6 +23,7 @@ from ulda.physics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -111,3 +112,23 @@ def test_measured_kspace_of_several_coils(tmp_path: Path) -> None:
     coil_images = ifft2c(kspace * sampled / peak)
     expected = (espirit_maps(kspace * sampled, mask, kernel_size=5).conj() * coil_images).sum(0).abs()
     torch.testing.assert_close(result.reconstructions["zf"][0], expected, atol=1e-4, rtol=0)
+
+
+def test_what_is_observed_and_kept_is_what_is_compared(knee: Domain) -> None:
+    """A comparison that keeps few images has the same scores, and those it gives away are all of them."""
+    mask, seen = cartesian_mask(128, 0.3, seed=1), list[torch.Tensor]()
+    whole = compare({"zf": ZeroFilled()}, knee, mask, batch_size=2)
+
+    def observe(first: int, reference: torch.Tensor, images: Mapping[str, torch.Tensor]) -> None:
+        assert first == sum(map(len, seen))
+        torch.testing.assert_close(reference, whole.reference[first : first + len(reference)], atol=0, rtol=0)
+        seen.append(images["zf"])
+
+    few = compare({"zf": ZeroFilled()}, knee, mask, batch_size=2, keep=(2, 0), observe=observe)
+    torch.testing.assert_close(torch.cat(seen), whole.reconstructions["zf"], atol=0, rtol=0)
+    assert few.as_dict() == whole.as_dict()
+    assert few.kept == (0, 2)
+    for index in few.kept:
+        row = few.row_of(index)
+        torch.testing.assert_close(few.reconstructions["zf"][row], whole.reconstructions["zf"][index], atol=0, rtol=0)
+        torch.testing.assert_close(few.reference[row], whole.reference[index], atol=0, rtol=0)

@@ -103,8 +103,9 @@ def test_an_adaptation_is_not_estimated_by_a_test(tmp_path: Path, data: Path) ->
 def test_a_run_that_another_process_runs_is_left_to_it(tmp_path: Path, data: Path) -> None:
     one, run = runner(tmp_path / "run", data), Run("classical", "zero-filling", "hip")
     code = (
-        "import fcntl, pathlib, sys, time; path = pathlib.Path(sys.argv[1]); path.parent.mkdir(parents=True);"
-        "file = path.open('a'); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+        "import pathlib, sys, time; from ulda.io.locks import locked; path = pathlib.Path(sys.argv[1]);"
+        "path.parent.mkdir(parents=True); lock = locked(path, ''); lock.__enter__(); print('held', flush=True);"
+        "time.sleep(60)"
     )
     place = one.folder / "locks" / run.key
     with subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE) as holder:
@@ -112,7 +113,7 @@ def test_a_run_that_another_process_runs_is_left_to_it(tmp_path: Path, data: Pat
             assert holder.stdout is not None
             holder.stdout.readline()
             assert one.is_claimed(run)
-            with pytest.raises(UldaError, match="another process does the run classical-zero-filling-hip"):
+            with pytest.raises(UldaError, match=rf"another process \({holder.pid}\) is writing the run classical-zero"):
                 one.run(run)
             run_all(one, methods=["zero-filling"], command=writer(one, tmp_path / "log"))
             assert (tmp_path / "log").read_text().split() == ["classical-zero-filling-knee"]

@@ -67,41 +67,43 @@ def adapt(
     Ctrl-C saves; --resume continues as if nothing had happened.
     """
     place = out / "training"
-    _check_folder(out, place, resume=resume, force=force)
     set_threads(threads)
+    from ulda.io.locks import locked_folder
     from ulda.methods.adaptation import adapt as adapt_model
     from ulda.physics import load_mask
     from ulda.training.slices import opened
 
-    _check_base(base, method, out)
     changes = {"steps": steps, "augment": aug}
-    try:
-        with (
-            progress_bar("adapting") as advance,
-            opened(data, size=parse_size(size), name=name or "") as domain,
-        ):
-            # only now: a mistake in what was asked for must not cost what there is
-            for checkpoint in _checkpoints(place) if force and not resume else ():
-                checkpoint.unlink()
-            result = adapt_model(
-                base,
-                domain,
-                slices=slices,
-                mask=None if mask is None else load_mask(mask),
-                ratio=ratio,
-                seed=seed,
-                preset=preset,
-                changes={key: value for key, value in changes.items() if value is not None},
-                rank=rank,
-                name=name,
-                acquisition=acquisition.value,
-                self_supervised=self_supervised,
-                folder=place,
-                report=lambda progress: advance(progress.step, progress.steps),
-            )
-    except KeyboardInterrupt:
-        stop(place, "with the same command and --resume")
-    result.save(out, overwrite=resume or force)
+    with locked_folder(out):
+        _check_folder(out, place, resume=resume, force=force)
+        _check_base(base, method, out)
+        try:
+            with (
+                progress_bar("adapting") as advance,
+                opened(data, size=parse_size(size), name=name or "") as domain,
+            ):
+                # only now: a mistake in what was asked for must not cost what there is
+                for checkpoint in _checkpoints(place) if force and not resume else ():
+                    checkpoint.unlink()
+                result = adapt_model(
+                    base,
+                    domain,
+                    slices=slices,
+                    mask=None if mask is None else load_mask(mask),
+                    ratio=ratio,
+                    seed=seed,
+                    preset=preset,
+                    changes={key: value for key, value in changes.items() if value is not None},
+                    rank=rank,
+                    name=name,
+                    acquisition=acquisition.value,
+                    self_supervised=self_supervised,
+                    folder=place,
+                    report=lambda progress: advance(progress.step, progress.steps),
+                )
+        except KeyboardInterrupt:
+            stop(place, "with the same command and --resume")
+        result.save(out, overwrite=resume or force)
     _tell(result, base, out, as_json=as_json)
 
 
@@ -141,6 +143,9 @@ def _check_base(base: str, method: str | None, out: Path) -> None:
 
 def _check_folder(out: Path, place: Path, *, resume: bool, force: bool) -> None:
     """Refuse to mix with an earlier adaptation, before any work is done; --force starts anew."""
+    from ulda.io.file_set import finish_below
+
+    finish_below(out)
     has_begun, is_done = any(_checkpoints(place)), any(out.glob("adapter.*")) or any(out.glob("model.*"))
     if force:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ulda.methods import TrainableMethod
     from ulda.methods.ulda import ULDA
 
-N_PICTURES = 6
 DEFAULT_RATIO = 0.2
 
 
@@ -58,53 +58,47 @@ def evaluate(
 
     Differences are paired; their 95 % intervals are by subject. The last line is the verdict.
     """
-    _check_folder(out, force)
     with progress_bar("evaluating") as advance:
         from ulda.data.measurements import Undersampling
         from ulda.evaluation.assessment import assess
+        from ulda.evaluation.folder import check_folder, evaluation_output
         from ulda.reconstruction import load
         from ulda.training.slices import opened
 
         start = time.perf_counter()
+        if out is not None:
+            check_folder(out, overwrite=force)
         network, others = load(model, adapter), _load_others(against or [])
         fraction = DEFAULT_RATIO if ratio is None and mask is None else ratio
-        with opened(data, size=parse_size(size), progress=advance) as domain:
+        with opened(data, size=parse_size(size), progress=advance) as domain, ExitStack() as stack:
             chosen, notes = _choose(domain, split)
             notes += _notes(chosen, model, adapter, others)
             lines = Undersampling(fraction, seed, mask).draw(chosen.shape[chosen.header.phase_axis])
-            rivals = {name: other.method for name, other in others.items()}
+            writer = stack.enter_context(evaluation_output(out, chosen, overwrite=force)) if out is not None else None
             assessment = assess(
                 network,
                 chosen,
                 lines,
                 tuning=_tuning(domain, split),
-                against=rivals,
+                against={name: other.method for name, other in others.items()},
                 acquisition=acquisition.value,
                 iterations=iterations,
+                keep=() if writer is None else tuple(writer.pictures),
+                observe=None if writer is None else writer.store.observe,
                 progress=advance,
             )
             result = _data_facts(chosen, split) | _model_facts(network, adapter, others)
             notes.append(_weights_note(assessment))
             result |= {"iterations": iterations or network.n_phases, "notes": notes}
-            result |= {"seconds": time.perf_counter() - start}
-            if out is not None:
-                _save_comparison(assessment, network, chosen, result, out, force)
-    _present(assessment, result | assessment.as_dict(), out, force, as_json)
+            result |= {"seconds": time.perf_counter() - start} | assessment.as_dict()
+            if writer is not None:
+                writer.save(assessment, tuple(notes), _provenance(network, result))
+                writer.save_text("evaluation.json", to_json(result) + "\n")
+    _present(assessment, result, out, as_json)
 
 
-def _check_folder(out: Path | None, force: bool) -> None:
-    """Refuse to write over anything before the long work rather than after it."""
-    if out is not None and out.exists():
-        if not out.is_dir():
-            raise UldaError(f"{out} is a file; the results go into a folder, so choose another name")
-        if any(out.iterdir()) and not force:
-            raise UldaError(f"the folder {out} is not empty; choose another one or pass --force to write into it")
-
-
-def _present(assessment: Assessment, result: dict[str, Any], out: Path | None, force: bool, as_json: bool) -> None:
-    """Write the numbers and pictures where they are wanted, and print the result."""
-    if out is not None:
-        _write(assessment, result, out, force)
+def _present(assessment: Assessment, result: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    """Print the result."""
     if as_json:
         print_json(result)
         return
@@ -229,29 +223,9 @@ def _model_facts(model: ULDA, adapter: str | None, others: dict[str, _Other]) ->
     }
 
 
-def _save_comparison(
-    assessment: Assessment, model: ULDA, domain: Domain, result: dict[str, Any], out: Path, force: bool
-) -> None:
-    """Write what `ulda report` reads, while the data are open."""
-    from ulda.evaluation.report import report_of_assessment, save_comparison
-
+def _provenance(model: ULDA, result: dict[str, Any]) -> dict[str, dict[str, str]]:
     rivals = {name: str(facts["weights"]) for name, facts in result["against"].items() if facts["weights"]}
-    sources = provenance(model, **({"SHA-256 of the other methods": rivals} if rivals else {}))
-    out.mkdir(parents=True, exist_ok=True)
-    content = report_of_assessment(assessment, domain, notes=tuple(result["notes"]), provenance=sources)
-    save_comparison(out / "comparison.h5", content, overwrite=force)
-
-
-def _write(assessment: Assessment, result: dict[str, Any], out: Path, force: bool) -> None:
-    from ulda.evaluation import save_panel
-    from ulda.io.atomic import atomic_output
-
-    n = len(assessment.comparison.subjects)
-    for index in sorted({round(i * (n - 1) / max(1, N_PICTURES - 1)) for i in range(N_PICTURES)}):
-        save_panel(assessment.comparison, index, out / f"slice-{index:03}.png")
-    assessment.save_scores(out / "scores.csv", overwrite=force)
-    with atomic_output(out / "evaluation.json", overwrite=force) as temporary:
-        temporary.write_text(to_json(result) + "\n", encoding="utf-8")
+    return provenance(model, **({"SHA-256 of the other methods": rivals} if rivals else {}))
 
 
 def _show(assessment: Assessment, result: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -354,6 +353,4 @@ def _header(item: Slice, out: Path, options: ImportOptions) -> Header:
 
 
 def _readable(error: OSError, out: Path) -> UldaError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return UldaError(f"the disk is full (or a quota is reached) while writing {out.name}; nothing was left behind")
     return UldaError(f"cannot write {out.name}: {error.strerror or str(error).splitlines()[0]}")

@@ -7,11 +7,10 @@ import io
 import shutil
 from typing import TYPE_CHECKING
 
-import h5py
-
 from ulda.data.splits import check_leakage, check_split_name
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.hdf5 import hdf5_output
 from ulda.io.untrusted import read_text, reading
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, ov
     splits = [assignment[subject] for subject in domain.labels["subject"]]
     with atomic_output(out, overwrite=overwrite) as temporary:
         shutil.copyfile(domain.path, temporary)
-        with h5py.File(temporary, "r+") as file:
+        with hdf5_output(temporary, "r+") as file:
             file["split"][...] = splits
 
 

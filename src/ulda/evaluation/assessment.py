@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ulda.data import Domain
-from ulda.evaluation.comparison import METRICS, Comparison, chosen_weights, compare, measure_some
+from ulda.evaluation.comparison import METRICS, Comparison, Observer, chosen_weights, compare, measure_some
 from ulda.evaluation.learned import Learned
 from ulda.evaluation.paired import PairedDifference, paired_difference, verdict
 from ulda.io.atomic import atomic_output
@@ -98,6 +98,8 @@ def assess(
     acquisition: str = "scanner",
     iterations: int | None = None,
     seed: int = 0,
+    keep: Sequence[int] | None = None,
+    observe: Observer | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Assessment:
     """Compare a model with zero-filling, TV, wavelets and itself without its adapter.
@@ -120,6 +122,8 @@ def assess(
         How many phases; None for as many as the model was trained with.
     seed
         Seed of the bootstrap.
+    keep, observe
+        Which slices keep their images, and what is given those of all; see `ulda.evaluation.compare`.
     progress
         Called with the number of reconstructions done and to do.
     """
@@ -132,9 +136,8 @@ def assess(
     strength = base.calibrate(UNADAPTED, [(y, physics)])
     learned = _learned(model, base, iterations, traces.append)
     *_, judged = learned
-    comparison = compare(
-        classical | dict(against or {}) | learned, domain, mask, acquisition=acquisition, progress=progress
-    )
+    methods = classical | dict(against or {}) | learned
+    comparison = compare(methods, domain, mask, acquisition=acquisition, keep=keep, observe=observe, progress=progress)
     means = {row["method"]: row["psnr"] for row in comparison.summary()}
     return Assessment(
         comparison=comparison,

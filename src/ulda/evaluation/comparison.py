@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ctypes
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +14,15 @@ from torch import Tensor, nn
 from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.methods import WEIGHTED, Method, chosen_weight
-from ulda.metrics import PER_SLICE, Scores, evaluate
+from ulda.metrics import PER_SLICE, Scores, evaluate, joined
 from ulda.physics import Acquisition, Mask, Physics, acquisition_named, coil_physics
 from ulda.physics.acquisition import with_given_masks
 from ulda.training.slices import acquisition_of, choose_slices
 
 METRICS = ("psnr", "ssim", "nmse")
+
+Observer = Callable[[int, Tensor, Mapping[str, Tensor]], None]
+"""Called with the number of the first slice of a batch, its references ``(n, H, W)``, and the images by method."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Comparison:
     reconstructions
         Magnitude images ``(n, H, W)`` by method.
     scores
-        Scores per slice by method.
+        Scores per slice by method, of all slices.
     mask
         The sampled lines.
     phase_axis
@@ -40,6 +45,8 @@ class Comparison:
         How k-space was simulated; ``ideal`` where nothing was added to what the data hold.
     subjects
         The subject of each slice.
+    kept
+        Which slices the images are of; None for all.
     """
 
     reference: Tensor
@@ -49,6 +56,11 @@ class Comparison:
     phase_axis: int
     acquisition: str
     subjects: tuple[str, ...]
+    kept: tuple[int, ...] | None = None
+
+    def row_of(self, index: int) -> int:
+        """Return where the images of a slice are in `reference` and `reconstructions`."""
+        return index if self.kept is None else self.kept.index(index)
 
     def summary(self) -> list[dict[str, Any]]:
         """Return the mean and the standard deviation of each metric, one row per method."""
@@ -74,6 +86,24 @@ class Comparison:
         }
 
 
+class _Found:
+    """What a comparison keeps of its batches: the scores, and the images of some slices."""
+
+    def __init__(self, names: Iterable[str], kept: Sequence[int]) -> None:
+        self.kept = kept
+        self.references: list[Tensor] = []
+        self.images: dict[str, list[Tensor]] = {name: [] for name in names}
+        self.scores: dict[str, list[Scores]] = {name: [] for name in self.images}
+
+    def add(self, start: int, reference: Tensor, images: Mapping[str, Tensor]) -> None:
+        """Add a batch that begins with the slice `start`."""
+        rows = [index - start for index in self.kept if start <= index < start + len(reference)]
+        self.references.append(reference[rows])
+        for name, stack in images.items():
+            self.images[name].append(stack[rows])
+            self.scores[name].append(evaluate(stack, reference, PER_SLICE))
+
+
 @torch.no_grad()
 def compare(
     methods: Mapping[str, Method],
@@ -83,6 +113,8 @@ def compare(
     acquisition: str = "scanner",
     seed: int = 0,
     batch_size: int = 4,
+    keep: Sequence[int] | None = None,
+    observe: Observer | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Undersample every slice of a domain with one mask and reconstruct it with every method.
@@ -101,6 +133,10 @@ def compare(
         How k-space is simulated from magnitude images, see `ulda.physics.acquisition`, and the seed of that.
     batch_size
         How many slices are reconstructed at once.
+    keep
+        The slices whose images are kept; all if None. Scores are of all.
+    observe
+        Is given the images of all slices, a batch at a time.
     progress
         Called with the number of reconstructions done and to do.
     """
@@ -109,24 +145,32 @@ def compare(
     domain.check_references("there is no reference to compare with")
     simulated = with_given_masks(acquisition_of(domain, acquisition_named(acquisition)))
     total = len(domain) * len(methods)
-    references: list[Tensor] = []
-    found: dict[str, list[Tensor]] = {name: [] for name in methods}
-    done = 0
+    kept = tuple(range(len(domain))) if keep is None else tuple(sorted(keep))
+    found, done = _Found(methods, kept), 0
     for start in range(0, len(domain), batch_size):
         part = domain.take(range(start, min(start + batch_size, len(domain))))
         reference, y, physics = _measure(part, mask, simulated, seed + start)
-        references.append(reference)
+        batch: dict[str, Tensor] = {}
         for name, method in methods.items():
             device = _device_of(method)
-            found[name].append(method(y.to(device), physics.to(device)).abs().cpu())
+            batch[name] = method(y.to(device), physics.to(device)).abs().cpu()
             done += len(part)
             if progress:
                 progress(done, total)
-    reference = torch.cat(references)
-    reconstructions = {name: torch.cat(batches) for name, batches in found.items()}
-    scores = {name: evaluate(images, reference, PER_SLICE) for name, images in reconstructions.items()}
-    axis = domain.header.phase_axis
-    return Comparison(reference, reconstructions, scores, mask, axis, simulated.name, domain.subjects)
+        found.add(start, reference, batch)
+        if observe:
+            observe(start, reference, batch)
+        _release_free_memory()
+    return Comparison(
+        reference=torch.cat(found.references),
+        reconstructions={name: torch.cat(batches) for name, batches in found.images.items()},
+        scores={name: joined(parts) for name, parts in found.scores.items()},
+        mask=mask,
+        phase_axis=domain.header.phase_axis,
+        acquisition=simulated.name,
+        subjects=domain.subjects,
+        kept=None if keep is None else kept,
+    )
 
 
 @torch.no_grad()
@@ -155,6 +199,18 @@ def measure_some(
     some = domain.take(choose_slices(domain.subjects, min(largest, len(domain))))
     simulated = with_given_masks(acquisition_of(some, acquisition_named(acquisition)))
     return _measure(some, mask, simulated, seed)
+
+
+def _release_free_memory() -> None:
+    """Give free memory back to the system, where the C library keeps it.
+
+    Scores and records stay from every batch. They lie among the large arrays that are freed, whose places are then too
+    small for the next ones: without this the memory grows by megabytes with every slice.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+        if trim is not None:
+            trim(0)
 
 
 def _device_of(method: Method) -> torch.device:

@@ -18,6 +18,9 @@ from ulda.errors import UldaError
 RESAMPLES = 4000
 """Enough for the ends of a 95 % interval to be stable in their second digit."""
 
+_BLOCK = 500
+"""Resamples at a time; all at once would need memory for each subject and resample."""
+
 FEW_SUBJECTS = 6
 """With fewer, an interval by resampling misses the truth more often than it says: one time in four with three."""
 
@@ -184,9 +187,12 @@ def _resampled_means(
     """
     sums, counts = np.bincount(group_of, differences), np.bincount(group_of)
     n_groups = len(sums)
-    drawn = np.random.default_rng(seed).multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=resamples)
-    means: NDArray[np.float64] = (drawn @ sums) / (drawn @ counts)
-    return means
+    generator, means = np.random.default_rng(seed), []
+    for done in range(0, resamples, _BLOCK):
+        size = min(_BLOCK, resamples - done)
+        drawn = generator.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=size)
+        means.append((drawn @ sums) / (drawn @ counts))
+    return np.concatenate(means)
 
 
 def counted(number: int, what: str) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ulda.evaluation.comparison import Comparison
+from ulda.io.atomic import atomic_output
 
 _GAP = 8
 _CAPTION = 34
@@ -31,8 +32,9 @@ def save_panel(comparison: Comparison, index: int, path: str | Path, *, tile: in
     tile
         The least height of a tile in pixels; images are enlarged by whole factors.
     """
-    reference = comparison.reference[index].numpy()
-    images = {name: x[index].numpy() for name, x in comparison.reconstructions.items()}
+    row = comparison.row_of(index)
+    reference = comparison.reference[row].numpy()
+    images = {name: x[row].numpy() for name, x in comparison.reconstructions.items()}
     errors = {name: np.abs(image - reference) for name, image in images.items()}
     error_peak = max(float(np.percentile(error, 99.5)) for error in errors.values()) or 1.0
 
@@ -62,7 +64,8 @@ def save_panel(comparison: Comparison, index: int, path: str | Path, *, tile: in
             f"{name}\n{float(scores.psnr[index]):.2f} dB, SSIM {float(scores.ssim[index]):.3f}",
         )
         place(column, 1, errors[name] / error_peak, f"absolute error\n0 to {error_peak:.3f}")
-    canvas.save(path)
+    with atomic_output(path, overwrite=True) as temporary:
+        canvas.save(temporary, format="PNG")
 
 
 def _grey(array: NDArray[np.float32]) -> Image.Image:

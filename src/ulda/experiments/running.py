@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import torch
 
@@ -23,6 +21,7 @@ from ulda.experiments.recipes import code_fingerprint, digest_of, outdated, reci
 from ulda.experiments.runs import UNADAPTED_SIZE, Run, read_runs, runs_of, write_run
 from ulda.io.documents import read_json
 from ulda.io.fingerprints import fingerprint
+from ulda.io.locks import is_locked, locked
 from ulda.methods import CLASSICAL, WEIGHTED, Method, TrainableMethod, Training, load_method, method_class, new_method
 from ulda.methods.listing import weightless
 from ulda.methods.runs import check_phases, peak_memory_mb
@@ -30,13 +29,11 @@ from ulda.solvers.certificate import software_versions
 from ulda.training.history import Report
 from ulda.training.slices import split_for_training
 
-if sys.platform != "win32":  # which has no such locks
-    import fcntl
-
 METRICS = ("psnr", "ssim", "nmse")
 DIGITS = 4
 
-_LOCK_POLL = 0.05
+_PATIENCE = 1.0
+"""Seconds; a scheduler that asks whether a run is claimed holds its lock for a moment."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,7 @@ class Runner:
 
     def is_claimed(self, run: Run) -> bool:
         """Tell whether a process does a run."""
-        with _lock(self._lock_of(run)) as is_free:
-            return not is_free
+        return is_locked(self._lock_of(run))
 
     def recipe(self, run: Run) -> dict[str, Any]:
         """Return what decides what a run finds: today's settings, and for an adaptation the training that there is."""
@@ -127,9 +123,9 @@ class Runner:
 
     def run(self, run: Run, report: Report | None = None) -> dict[str, Any]:
         """Do a run and write its result; one that another process does is refused."""
-        with _lock(self._lock_of(run), patience=1.0) as is_free:
-            if not is_free:
-                raise UldaError(f"another process does the run {run.key} in {self.folder}")
+        lock = self._lock_of(run)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, f"the run {run.key} in {self.folder}", patience=_PATIENCE):
             return self._run(run, report)
 
     def _run(self, run: Run, report: Report | None) -> dict[str, Any]:
@@ -264,28 +260,6 @@ class Runner:
 
     def _lock_of(self, run: Run) -> Path:
         return self.folder / "locks" / run.key
-
-
-@contextmanager
-def _lock(path: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Hold a lock, and tell whether it was free, or became it within some seconds; it ends with the process."""
-    if sys.platform == "win32":
-        yield True
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + patience
-    with path.open("a") as file:
-        while not (is_free := _take(file)) and time.monotonic() < end:
-            time.sleep(_LOCK_POLL)
-        yield is_free
-
-
-def _take(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 class _Processor:

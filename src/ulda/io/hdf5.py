@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import h5py
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def hdf5_output(path: Path) -> Iterator[h5py.File]:
-    """Open a new HDF5 file for writing; a failed write is an OSError when the block ends, never a crash."""
-    with PatientFile(path) as stream:
+def hdf5_output(path: Path, mode: Literal["w", "r+"] = "w") -> Iterator[h5py.File]:
+    """Open a new HDF5 file, or with ``r+`` an old one; a failed write is an OSError when it ends, never a crash."""
+    with PatientFile(path, mode) as stream:
         try:
-            with h5py.File(stream, "w") as file:
+            with h5py.File(stream, mode) as file:
                 yield file
         finally:
             # reading back what could not be written fails, too, but says less
@@ -33,8 +33,8 @@ class PatientFile(io.FileIO):
     So it is told that all is well, and whoever writes asks for the failure.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "w+")
+    def __init__(self, path: Path, mode: Literal["w", "r+"] = "w") -> None:
+        super().__init__(path, "w+" if mode == "w" else mode)
         self._failure: OSError | None = None
 
     def write(self, data: Buffer) -> int:

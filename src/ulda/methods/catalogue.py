@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from ulda.errors import UldaError
+from ulda.io.file_set import finish_below, is_part
 from ulda.methods.registry import load_method
 from ulda.methods.ulda import ULDA
 from ulda.models.bundled import FACTS, FOLDER, ModelKind, bundled_names
@@ -24,7 +25,8 @@ def find_models(paths: Iterable[str | Path] = ()) -> list[Path]:
     for path in map(Path, paths):
         if not path.is_dir():
             raise UldaError(f"there is no folder {path}")
-        below = {facts.parent for kind in KINDS for facts in path.rglob(FACTS[kind])}
+        finish_below(path)
+        below = {facts.parent for kind in KINDS for facts in path.rglob(FACTS[kind]) if not is_part(facts.parent)}
         if not below:
             raise UldaError(f"{path} holds no model: there is no {' or '.join(FACTS.values())} in it or below")
         found += sorted(below)

@@ -14,6 +14,7 @@ import torch
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
 from ulda.io.documents import read_json
+from ulda.io.locks import locked_folder
 from ulda.io.untrusted import read_text, reading
 from ulda.methods.listing import check_sizes
 from ulda.methods.registry import method_settings, new_method, preset_of
@@ -99,13 +100,14 @@ def train(
         Called after each step.
     """
     folder = Path(folder)
-    prepare(folder, config, resume)
-    tasks, data_facts = load_tasks(config)
-    sources = [task.domain for task in tasks]
-    model = new_method(config.method, sources, config.seed, config.preset, **config.network)
-    settings = config.train if config.seconds is None else calibrate(model, tasks, config, folder)
-    training = model.fit(tasks, settings, folder=folder, report=report)
-    model.save(folder, training_card(config, command, data_facts, training), overwrite=resume)
+    with locked_folder(folder):
+        prepare(folder, config, resume)
+        tasks, data_facts = load_tasks(config)
+        sources = [task.domain for task in tasks]
+        model = new_method(config.method, sources, config.seed, config.preset, **config.network)
+        settings = config.train if config.seconds is None else calibrate(model, tasks, config, folder)
+        training = model.fit(tasks, settings, folder=folder, report=report)
+        model.save(folder, training_card(config, command, data_facts, training), overwrite=resume)
     return model.eval()
 
 
@@ -170,13 +172,12 @@ def peak_memory_mb() -> int | None:
 
 
 def prepare(folder: Path, config: Config, resume: bool) -> None:
-    """Make the folder of a run with its ``config.yaml``, or check that the run in it is the one to continue."""
+    """Write ``config.yaml`` into the folder of a run, or check that the run in it is the one to continue."""
     place = folder / CONFIG_NAME
     if has_checkpoint(folder) and not place.exists():
         raise UldaError(f"{folder} holds a model, but no training that could be continued; choose another --out")
     if has_checkpoint(folder) and not resume:
         raise UldaError(f"{folder} holds a training already; continue it with --resume or choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
     if resume and place.exists():
         before = dict(_leaves(parse_config(read_text(place, "a configuration")).values()))
         now = dict(_leaves(config.values()))

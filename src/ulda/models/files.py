@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ulda.errors import UldaError
-from ulda.io.atomic import atomic_output
 from ulda.io.documents import read_json
+from ulda.io.file_set import file_set, finish
 from ulda.io.fingerprints import fingerprint
+from ulda.io.temporary import made_folder
+from ulda.io.tensors import write_tensors
 from ulda.io.untrusted import reading, regular_file
 from ulda.version import __version__
 
@@ -35,7 +37,7 @@ STEMS = {BASE_FORMAT: "model", ADAPTER_FORMAT: "adapter"}
 def write_model(
     folder: str | Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, overwrite: bool = False
 ) -> None:
-    """Write ``STEM.safetensors``, and ``STEM.json`` with the facts and the fingerprint of the tensors.
+    """Write ``STEM.safetensors``, and ``STEM.json`` with the facts and the fingerprint of the tensors, as one set.
 
     Parameters
     ----------
@@ -49,19 +51,18 @@ def write_model(
         Replace existing files.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with atomic_output(folder / f"{STEMS[kind]}.safetensors", overwrite=overwrite) as temporary:
-        save_file(plain, temporary)
     header = {"format": kind, "version": VERSION, "ulda": __version__}
     written = header | dict(facts) | {"weights": fingerprint(sorted(plain.items()))}
-    with atomic_output(folder / f"{STEMS[kind]}.json", overwrite=overwrite) as temporary:
-        temporary.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    with made_folder(folder), file_set(folder / STEMS[kind], overwrite=overwrite) as temporary:
+        write_tensors(temporary / f"{STEMS[kind]}.safetensors", plain)
+        (temporary / f"{STEMS[kind]}.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
 def read_facts(folder: str | Path, kind: str) -> dict[str, Any]:
     """Read the JSON beside the tensors and check what it is."""
     path = Path(folder) / f"{STEMS[kind]}.json"
+    finish(path.with_name(STEMS[kind]))
     if not path.exists():
         raise UldaError(f"there is no {path.name} in {path.parent}")
     facts = read_json(path)

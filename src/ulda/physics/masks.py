@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.errors import UldaError
+from ulda.io.atomic import atomic_output
 from ulda.io.documents import parse_json
 from ulda.io.hdf5_input import is_hdf5, open_hdf5
 from ulda.io.numpy_input import (
@@ -153,7 +154,8 @@ class Mask:
 
     def save(self, path: str | Path) -> None:
         """Write the mask as JSON, readable by `load_mask`."""
-        Path(path).write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
+        with atomic_output(path, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(self.as_dict()) + "\n", encoding="utf-8")
 
 
 def cartesian_mask(n_lines: int, ratio: float, center: float = 0.05, seed: int = 0) -> Mask:

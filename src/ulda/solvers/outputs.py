@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ulda.data.image_output import SUFFIXES, altered, image_files, image_suffix
 from ulda.errors import UldaError
+from ulda.io.file_set import finish
+from ulda.io.temporary import check_place
 from ulda.solvers.manifest import CheckedManifest
 from ulda.solvers.record_reader import load_runs
 from ulda.solvers.verification import Verdict
@@ -60,14 +62,29 @@ def run_file(out: str | Path) -> Path:
     raise UldaError(f"{out.name} ends with none of the known suffixes {', '.join((*RUN_SUFFIXES, *SUFFIXES))}")
 
 
-def check_free(out: str | Path, n_slices: int) -> None:
-    """Refuse to write over anything, before the long work rather than after it."""
+def output_name(out: str | Path) -> Path:
+    """Return what images and their run file are called together; `out` is either of them.
+
+    Examples
+    --------
+    >>> output_name("knee.npy").name, output_name("knee.npy.run.h5").name
+    ('knee.npy', 'knee.npy')
+    """
     out = Path(out)
-    for path in {run_file(out), *image_files(out, n_slices)}:
-        if path.exists():
-            raise UldaError(f"{path} exists already; choose another name or pass --force to replace it")
-    if not out.parent.is_dir():
-        raise UldaError(f"the folder {out.parent} does not exist; create it first")
+    return out.with_name(out.name.removesuffix(IMAGES_RUN) or out.name)
+
+
+def check_places(out: str | Path, n_slices: int, *, overwrite: bool = False) -> None:
+    """Refuse what cannot be written, or not be replaced, before the long work rather than after it."""
+    out = Path(out)
+    finish_output(out)
+    for path in (run_file(out), *image_files(out, n_slices)):
+        check_place(path, overwrite=overwrite)
+
+
+def finish_output(out: str | Path) -> None:
+    """Finish the writing of images and their run file where it was interrupted; `out` is either of them."""
+    finish(output_name(out))
 
 
 def verify_output(out: str | Path) -> CheckedOutput:
@@ -110,6 +127,7 @@ def check_parts(out: str | Path) -> CheckedManifest:
 def certified_file(out: str | Path) -> Path:
     """Return the run file of an output that exists: the output itself, or the one beside images."""
     out = Path(out)
+    finish_output(out)
     path = run_file(out) if image_suffix(out) else out
     if path != out and not path.exists():
         raise UldaError(

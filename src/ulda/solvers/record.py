@@ -178,7 +178,14 @@ def run_output(
     overwrite
         Replace an existing file.
     """
-    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
+    with atomic_output(path, overwrite=overwrite) as temporary, run_writer(temporary, regularizer, facts) as writer:
+        yield writer
+
+
+@contextmanager
+def run_writer(path: Path, regularizer: Regularizer, facts: dict[str, Any] | None = None) -> Iterator[RunWriter]:
+    """Write a file of runs at a temporary place; the parameters are those of `run_output`."""
+    with hdf5_output(path) as file:
         writer = RunWriter(file, regularizer, facts or {})
         yield writer
         if writer.n_runs == 0:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ulda.errors import MissingExtraError, UldaError
 from ulda.io.atomic import atomic_output
+from ulda.io.file_set import file_set, finish
 from ulda.io.hdf5 import hdf5_output
 from ulda.io.hdf5_input import open_hdf5
 from ulda.solvers.manifest import SIGNATURE
@@ -39,16 +40,17 @@ def new_key(name: str | Path) -> tuple[Path, Path]:
         private: key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()),
         public: key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo),
     }
+    finish(private)
     for path in contents:
         if path.exists():
             raise UldaError(f"{path} exists already; a key that is replaced is lost, so choose another name")
-    if not private.parent.is_dir():
-        raise UldaError(f"the folder {private.parent} does not exist; create it first")
-    for path, content in contents.items():
-        # nobody else may read the private key, not even for a moment
-        mode = 0o600 if path == private else 0o644
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-            stream.write(content)
+    with file_set(private) as folder:
+        for path, content in contents.items():
+            # nobody else may read the private key, not even for a moment
+            mode = 0o600 if path == private else 0o644
+            place = folder / path.name
+            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+                stream.write(content)
     return private, public
 
 

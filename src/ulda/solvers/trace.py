@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulda.errors import MissingExtraError, UldaError
+from ulda.io.atomic import atomic_output
 from ulda.solvers.batch import BRANCHES, PROPOSAL, Batch, Outcome
 from ulda.solvers.objective import Evaluation, square_norm
 from ulda.solvers.options import Options
@@ -201,7 +202,8 @@ class Trace:
 
     def save_json(self, path: str | Path) -> None:
         """Write the trace as JSON."""
-        Path(path).write_text(json.dumps(self.as_dict(), allow_nan=False) + "\n", encoding="utf-8")
+        with atomic_output(path, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(self.as_dict(), allow_nan=False) + "\n", encoding="utf-8")
 
     def save_hdf5(self, group: h5py.Group) -> None:
         """Write the trace into an HDF5 group: the arrays of `trace_arrays`, the options and the proposal."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ulda.errors import UldaError
 from ulda.io.atomic import atomic_output
 from ulda.io.documents import parse_json
+from ulda.io.tensors import write_tensors
 from ulda.io.untrusted import reading, regular_file
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -29,7 +29,7 @@ def save_checkpoint(
         for moment, value in optimiser.state.get(parameter, {}).items():
             tensors[f"{moment}/{name}"] = value.contiguous()
     with atomic_output(path, overwrite=True) as temporary:
-        save_file(tensors, temporary, metadata={"facts": json.dumps(facts)})
+        write_tensors(temporary, tensors, {"facts": json.dumps(facts)})
 
 
 def load_checkpoint(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ulda.data import Domain
 from ulda.errors import UldaError
 from ulda.evaluation.assessment import Assessment
-from ulda.evaluation.comparison import METRICS
+from ulda.evaluation.comparison import METRICS, Comparison
 from ulda.evaluation.paired import counted
 from ulda.evaluation.report.content import Images, Provenance, Report, Slice
 from ulda.evaluation.report.images import magnitude_of
@@ -34,11 +36,19 @@ FORMAT = "ulda-comparison"
 VERSION = 1
 FILE_NAME = "comparison.h5"
 
+EVALUATION = "evaluation"
+"""What the files in the folder of an evaluation are called together; see `ulda.io.file_set`."""
+
 _TEXTS = ("title", "description", "convention", "judged", "verdict")
 
 
 def report_of_assessment(
-    assessment: Assessment, domain: Domain, *, notes: tuple[str, ...] = (), provenance: Provenance | None = None
+    assessment: Assessment,
+    domain: Domain,
+    *,
+    notes: tuple[str, ...] = (),
+    provenance: Provenance | None = None,
+    images: StoredImages | None = None,
 ) -> Report:
     """Turn a comparison into a report.
 
@@ -52,8 +62,11 @@ def report_of_assessment(
         What a reader must know about it.
     provenance
         How to make it again; the data and the mask are added.
+    images
+        Where the images were put while the comparison was made; None where it holds those of all slices.
     """
     comparison = assessment.comparison
+    images = images or StoredImages.of(comparison, domain)
     mask = comparison.mask
     n_subjects = len(set(domain.subjects))
     counts = f"{counted(len(domain), 'slice')} of {counted(n_subjects, 'subject')}"
@@ -75,9 +88,9 @@ def report_of_assessment(
         slices=tuple(
             Slice(subject, name, mask) for subject, name in zip(domain.subjects, slice_names(domain), strict=True)
         ),
-        images={name: images.float().numpy() for name, images in comparison.reconstructions.items()},
-        reference=comparison.reference.float().numpy(),
-        kspace=_measured_kspace(domain),
+        images=images.reconstructions,
+        reference=images.reference,
+        kspace=images.kspace,
         phase_axis=comparison.phase_axis,
         scores=scores,
         convention=next(iter(comparison.scores.values())).convention.name,
@@ -89,11 +102,70 @@ def report_of_assessment(
     )
 
 
+@dataclass(frozen=True)
+class StoredImages:
+    """The images of all slices of a comparison ``(n, H, W)``, in memory or in an HDF5 file.
+
+    Attributes
+    ----------
+    reference, reconstructions
+        Magnitudes, in units of the peak of the reference, the latter by method.
+    kspace
+        The magnitude of measured k-space; None where it was simulated from images.
+    """
+
+    reference: Images
+    reconstructions: Mapping[str, Images]
+    kspace: Images | None
+
+    @classmethod
+    def of(cls, comparison: Comparison, domain: Domain) -> StoredImages:
+        """Return the images that a comparison holds in memory."""
+        found = {name: images.float().numpy() for name, images in comparison.reconstructions.items()}
+        return cls(comparison.reference.float().numpy(), found, _measured_kspace(domain))
+
+
 def _measured_kspace(domain: Domain) -> Images | None:
     """Return the magnitude of measured k-space ``(n, H, W)``; None where it was simulated from images."""
     if domain.header.kind != "kspace":
         return None
     return np.stack([magnitude_of(domain.kspace(i).numpy()) for i in range(len(domain))])
+
+
+class ImageStore:
+    """Puts the images of a comparison into the file of its report while it is made, a few slices at a time.
+
+    Attributes
+    ----------
+    file
+        The open file, which `write_data` completes.
+    domain
+        The slices that are compared on.
+    """
+
+    def __init__(self, file: h5py.File, domain: Domain) -> None:
+        self.file, self.domain = file, domain
+        self._methods: list[str] = []
+
+    def observe(self, first: int, reference: Tensor, images: Mapping[str, Tensor]) -> None:
+        """Write a batch of slices; `ulda.evaluation.compare` calls it."""
+        self._methods = list(images)
+        self._put("reference", first, reference.float().numpy())
+        for number, stack in enumerate(images.values()):
+            self._put(f"images/{number}", first, stack.float().numpy())
+        kspace = _measured_kspace(self.domain.take(range(first, first + len(reference))))
+        if kspace is not None:
+            self._put("kspace", first, kspace)
+
+    def stored(self) -> StoredImages:
+        """Return what was written; it is read when asked for."""
+        images = {name: self.file[f"images/{number}"] for number, name in enumerate(self._methods)}
+        return StoredImages(self.file["reference"], images, self.file.get("kspace"))
+
+    def _put(self, name: str, first: int, images: Images) -> None:
+        if name not in self.file:
+            _new_images(self.file, name, (len(self.domain), *images.shape[1:]))
+        self.file[name][first : first + len(images)] = images
 
 
 def slice_names(domain: Domain) -> tuple[str, ...]:
@@ -108,6 +180,14 @@ def slice_names(domain: Domain) -> tuple[str, ...]:
 
 def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False) -> None:
     """Write the data of a report as HDF5, without any loss."""
+    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
+        for name, images in _named_images(report).items():
+            _new_images(file, name, images.shape)[...] = images
+        write_data(file, report)
+
+
+def write_data(file: h5py.File, report: Report) -> None:
+    """Write all but the images of a report into an open file."""
     masks = list(dict.fromkeys(one.mask for one in report.slices if one.mask is not None))
     texts: dict[str, Any] = {name: getattr(report, name) for name in _TEXTS} | {
         "notes": list(report.notes),
@@ -121,22 +201,15 @@ def save_comparison(path: str | Path, report: Report, *, overwrite: bool = False
         "images": list(report.images),
         "scores": {name: list(by_metric) for name, by_metric in report.scores.items()},
     }
-    with atomic_output(path, overwrite=overwrite) as temporary, hdf5_output(temporary) as file:
-        file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
-        # a dataset, since an attribute may not be longer than 64 kB
-        file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
-        if report.reference is not None:
-            _write_images(file, "reference", report.reference)
-        if report.kspace is not None:
-            _write_images(file, "kspace", report.kspace)
-        for number, images in enumerate(report.images.values()):
-            _write_images(file, f"images/{number}", images)
-        for number, by_metric in enumerate(report.scores.values()):
-            for metric, values in by_metric.items():
-                file[f"scores/{number}/{metric}"] = np.asarray(values, np.float64)
-        for number, traces in enumerate(report.traces.values()):
-            for name, table in to_tables(traces).items():
-                file[f"traces/{number}/{name}"] = table
+    file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+    # a dataset, since an attribute may not be longer than 64 kB
+    file["report"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
+    for number, by_metric in enumerate(report.scores.values()):
+        for metric, values in by_metric.items():
+            file[f"scores/{number}/{metric}"] = np.asarray(values, np.float64)
+    for number, traces in enumerate(report.traces.values()):
+        for name, table in to_tables(traces).items():
+            file[f"traces/{number}/{name}"] = table
 
 
 def load_comparison(path: str | Path) -> Report:
@@ -181,11 +254,17 @@ def _texts(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, s
     return {str(head): {str(key): str(value) for key, value in facts.items()} for head, facts in provenance.items()}
 
 
-def _write_images(file: h5py.File, name: str, images: Images) -> None:
-    file.create_dataset(
-        name, data=images, dtype=np.float32, chunks=(1, *images.shape[1:]), compression="gzip", compression_opts=1,
-        shuffle=True,
-    )  # fmt: skip
+def _named_images(report: Report) -> dict[str, Images]:
+    """Return the images of a report by where they stand in the file."""
+    single = {"reference": report.reference, "kspace": report.kspace}
+    found = {name: images for name, images in single.items() if images is not None}
+    return found | {f"images/{number}": images for number, images in enumerate(report.images.values())}
+
+
+def _new_images(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
+    return file.create_dataset(
+        name, shape, np.float32, chunks=(1, *shape[1:]), compression="gzip", compression_opts=1, shuffle=True
+    )
 
 
 def _array(group: h5py.Group, name: str) -> NDArray[Any]:

@@ -8,11 +8,12 @@ import numpy as np
 
 from ulda.data.image_output import image_suffix
 from ulda.errors import UldaError
-from ulda.evaluation.report.comparison_file import FILE_NAME, FORMAT, load_comparison
+from ulda.evaluation.report.comparison_file import EVALUATION, FILE_NAME, FORMAT, load_comparison
 from ulda.evaluation.report.content import Images, Report
 from ulda.evaluation.report.run_report import RUN_FORMAT, report_of_run
+from ulda.io.file_set import finish
 from ulda.io.hdf5_input import open_hdf5, text
-from ulda.solvers.outputs import run_file
+from ulda.solvers.outputs import finish_output, run_file
 
 
 def read_report(source: str | Path, reference: str | Path | None = None) -> Report:
@@ -37,6 +38,7 @@ def read_report(source: str | Path, reference: str | Path | None = None) -> Repo
 def _kind(source: Path) -> str:
     """Return what a source is: a comparison or a run."""
     if source.is_dir():
+        finish(source / EVALUATION)
         if (source / FILE_NAME).is_file():
             return FORMAT
         raise UldaError(
@@ -52,6 +54,7 @@ def _kind(source: Path) -> str:
 
 
 def _run_file(source: Path) -> Path:
+    finish_output(source)
     return run_file(source) if image_suffix(source) else source
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ulda.errors import UldaError
+from ulda.io.file_set import finish
 
 ModelKind = Literal["base", "adapter"]
 
@@ -31,6 +32,8 @@ def model_folder(name_or_path: str | Path, kind: ModelKind = "base") -> Path:
     if isinstance(name_or_path, str) and name_or_path in bundled_names(kind):
         return FOLDER / name_or_path
     folder = Path(name_or_path)
+    for name in FACTS.values():
+        finish(folder / Path(name).stem)
     if (folder / FACTS[kind]).is_file():
         return folder
     other: ModelKind = "adapter" if kind == "base" else "base"
