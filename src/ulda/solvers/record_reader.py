@@ -35,23 +35,24 @@ def load_run(path: str | Path) -> Run:
 
 def load_runs(path: str | Path) -> Iterator[Run]:
     """Read the runs of a file, one at a time."""
-    path = Path(path)
+    path, changed = Path(path), ""
     try:
         with h5py.File(path) as file:
             if file.attrs.get("format") != FORMAT or file.attrs.get("version") != VERSION:
-                raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
+                raise UldaError(f"its format and version are not {FORMAT} {VERSION}; write one with save_run")
             n_bytes = path.stat().st_size
             groups = _groups(file)
             manifest = check_manifest(file, n_bytes)
+            changed = "".join(f"; {problem}" for problem in manifest.problems[:1])
             for run in _read_runs(file, groups, n_bytes):
                 yield replace(run, manifest=manifest)
     except FileNotFoundError as error:
         raise UldaError(f"there is no file {path}") from error
     except UldaError as error:
-        raise UldaError(f"{path.name} cannot be read as a run file: {error}") from error
+        raise UldaError(f"{path.name} cannot be read as a run file: {error}{changed}") from error
     except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UldaError(f"{path.name} cannot be read as a run file ({detail})") from error
+        raise UldaError(f"{path.name} cannot be read as a run file ({detail}){changed}") from error
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
@@ -89,6 +90,7 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
     if digest(fields) != digest(mask.as_dict()):
         raise UldaError("what its mask says of itself does not follow from its lines")
     x, certificate = _tensor(group, "x", n_bytes), json.loads(group.attrs["certificate"])
+    _check_arrays(group)
     return Run(
         y=y,
         physics=_physics(group, mask, axis, x, n_bytes),
@@ -98,6 +100,23 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
         certificate=certificate,
         trace_problem=trace_problem(group.get("trace"), certificate),
     )
+
+
+def _check_arrays(group: h5py.Group) -> None:
+    """Refuse arrays of a run whose types or shapes do not fit together."""
+    x = group["x"]
+    if len(x.shape) != 3 or x.dtype.kind != "c":
+        raise UldaError(f"its result x holds {x.dtype} of shape {x.shape}, not complex images (n, H, W)")
+    coils = group["maps"].shape[-3:-2] if "maps" in group else ()
+    one = (*coils, *x.shape[1:])
+    # one set of maps may serve all slices
+    maps_shape = next((s for s in ((1, *one), one) if "maps" in group and group["maps"].shape == s), (len(x), *one))
+    for name, shape in {"y": (len(x), *one), "x0": x.shape, "maps": maps_shape}.items():
+        if name in group and (group[name].shape, group[name].dtype) != (shape, x.dtype):
+            raise UldaError(
+                f"its array {name} holds {group[name].dtype} of shape {group[name].shape}, but its result needs "
+                f"{x.dtype} of shape {shape}"
+            )
 
 
 def _physics(group: h5py.Group, mask: Mask, axis: int, x: Tensor, n_bytes: int) -> Physics:
