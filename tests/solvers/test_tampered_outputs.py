@@ -116,7 +116,7 @@ def test_changes_that_fit_together(case: str, outputs: dict[str, Output], tmp_pa
 def test_a_mirrored_header_is_found(suffix: str, outputs: dict[str, Output], tmp_path: Path) -> None:
     out = outputs[suffix].write(tmp_path)
     image: Any = nibabel.load(out)
-    pixels, affine = np.array(image.dataobj), MIRROR @ image.affine
+    pixels, affine = np.asarray(image.dataobj).copy(), MIRROR @ image.affine
     nibabel.save(NIFTI(pixels, affine, image.header), out)
     problems = verify_output(out).verdict.problems
     assert len(problems) == 1
@@ -148,7 +148,7 @@ def _retouch(path: Path) -> None:
         Image.fromarray(array).save(path)
     else:
         image: Any = nibabel.load(path)
-        array = np.array(image.dataobj)
+        array = np.asarray(image.dataobj).copy()
         array[3, 4, 0] *= 1.001
         nibabel.save(NIFTI(array, image.affine, image.header), path)
 
