@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,13 @@ def parts_of(file: h5py.File) -> list[str]:
     return found
 
 
-def fields_of(document: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys to every leaf of a JSON document."""
-    if isinstance(document, dict | list) and document:
-        items = document.items() if isinstance(document, dict) else enumerate(document)
-        for key, value in items:
-            yield from fields_of(value, (*keys, key))
-    elif keys:
-        yield keys
+def _field(document: Any, rng: random.Random) -> tuple[Any, ...]:
+    """Draw the keys to a leaf of a JSON document, step by step, so that long lists do not hide short ones."""
+    keys: tuple[Any, ...] = ()
+    while isinstance(document, dict | list) and document:
+        key = rng.choice(list(document)) if isinstance(document, dict) else rng.randrange(len(document))
+        keys, document = (*keys, key), document[key]
+    return keys
 
 
 def draw(file: h5py.File, part: str, rng: random.Random) -> Change:
@@ -91,10 +90,9 @@ def draw(file: h5py.File, part: str, rng: random.Random) -> Change:
         return Change(part, index, "type" if kind == "shape" and not file[part].shape else kind)
     document = _document(file[path or "/"].attrs[name])
     kind = rng.choices(("value", "removed", "type", "added"), (12, 2, 1, 1))[0]
-    fields = list(fields_of(document)) if isinstance(document, dict) else []
-    if not fields or kind == "type" or rng.random() < 0.1:
+    if not isinstance(document, dict) or kind == "type" or (kind != "value" and rng.random() < 0.3):
         return Change(part, None, kind)
-    return Change(part, rng.choice(fields), "value" if kind == "type" else kind)
+    return Change(part, _field(document, rng), kind)
 
 
 def _document(value: Any) -> Any:

@@ -54,7 +54,7 @@ UNSEEN = {
     "how the mask was drawn: its kind and seed": r"runs@mask",
     "the place of the slices, in the header of NIfTI": r"knee\.nii (bit|byte)",
     "options that another run of the same iterations may have": r"runs@certificate\.options",
-    "numbers whose effect is below the rounding of a replay": r"(weights/|runs/|image|scale)[^@]* value",
+    "numbers whose effect is below the rounding of a replay": r"(weights/|runs/|image|scale|@reg.*delta)[^@]* value",
     "bytes of an image file that hold no pixel": r"knee[^@]* (bit|byte|cut|added)",
     "entries that nothing reads, and the same numbers in another type": r".* (added|type)",
     "an entry whose absence means what it said": r"@regularizer\.delta removed",
