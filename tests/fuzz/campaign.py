@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from safetensors.torch import load as load_tensors
 
+from scripts.marked import write_between
 from tests.fuzz.mutations import mutate
 from tests.fuzz.sandbox import ACCEPTED, BAD, REFUSED, Ending, Limits, prepare, run
 from tests.fuzz.seeds import Seed, make_seeds
@@ -30,8 +31,12 @@ from ulda.io.fingerprints import fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "fuzz.json"
+BEGIN, END = "<!-- fuzz: begin -->", "<!-- fuzz: end -->"
 MEMORY = Path("/dev/shm")
 """Where files cost no time, if the system has it."""
+
+ENCODINGS = ("utf-8", "utf-8", "utf-8", "latin-1", "ascii")
+"""What the terminals of people can show."""
 
 KINDS = (ACCEPTED, REFUSED, *BAD)
 
@@ -55,9 +60,7 @@ class Case:
         )
 
 
-def campaign(
-    seeds: list[Seed], numbers: range, folder: Path, seed: int = 0, limits: Limits | None = None
-) -> Iterator[Case]:
+def campaign(seeds: list[Seed], numbers: range, folder: Path, seed: int = 0) -> Iterator[Case]:
     """Run cases; each depends on the seed and its own number alone, so that it can be run again by itself.
 
     Parameters
@@ -70,8 +73,6 @@ def campaign(
         Where to work.
     seed
         Seed of all mutations.
-    limits
-        What a case may take.
     """
     for number in numbers:
         rng = random.Random(f"{seed}/{number}")
@@ -80,7 +81,8 @@ def campaign(
         command = chosen.commands[number // len(seeds) % len(chosen.commands)]
         write(files, folder)
         said = f"ulda {' '.join(command)}" if isinstance(command, list) else f"reading of the {chosen.kind}"
-        yield Case(number, chosen.kind, name, mutation, said, run(command, folder, limits or Limits()))
+        limits = Limits(encoding=rng.choice(ENCODINGS))
+        yield Case(number, chosen.kind, name, mutation, said, run(command, folder, limits))
 
 
 def run_all(n_cases: int, jobs: int, seed: int = 0) -> list[Case]:
@@ -154,6 +156,19 @@ def summary(cases: list[Case]) -> dict[str, Any]:
     return {"total": {name: total[name] for name in KINDS}, "kinds": table, "bad": found}
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """Return the counts as a table; of what must not be, only those columns that have some."""
+    columns = [ACCEPTED, REFUSED, *(name for name in BAD if found["total"][name])]
+    lines = [f"| kind of file | cases | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
+    total = {"kind": "all", "cases": sum(found["total"].values())} | found["total"]
+    lines += [
+        f"| {row['kind']} | {row['cases']} | {' | '.join(str(row[name]) for name in columns)} |"
+        for row in (*found["kinds"], total)
+    ]
+    none = ", ".join(f"0 {name}" for name in BAD if not found["total"][name])
+    return "\n".join([*lines, "", f"{none}."] if none else lines)
+
+
 def _again(numbers: list[int], seed: int) -> None:
     """Run single cases, in folders that stay."""
     torch.set_num_threads(1)
@@ -183,7 +198,9 @@ def main() -> None:
     found = {"command": f"make fuzz N={chosen.cases}", "seed": chosen.seed, **summary(cases)}
     found["seconds"] = round(time.perf_counter() - start)
     chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["total"]))  # noqa: T201
+    print(markdown(found))  # noqa: T201
+    if chosen.out == RESULT:
+        write_between(ROOT / "SECURITY.md", BEGIN, END, markdown(found))
     sys.exit(os.EX_OK if not found["bad"] else 1)
 
 

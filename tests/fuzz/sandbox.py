@@ -75,10 +75,11 @@ class Ending:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a case may take: bytes more than the parent has, and seconds of computing."""
+    """How much a case may take: bytes more than the parent has, seconds of computing, and letters of its terminal."""
 
     memory: int = 2 * GIGABYTE
     seconds: float = 20.0
+    encoding: str = "utf-8"
 
 
 WAITING = 3
@@ -158,7 +159,9 @@ def _child(command: list[str] | Callable[[], Any], folder: Path, limits: Limits)
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    sys.stdout = sys.stderr = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
+    # as Python itself opens them: what the terminal has no letter for is an error on the one, and escaped on the other
+    sys.stdout = os.fdopen(1, "w", encoding=limits.encoding, errors="strict", buffering=1)
+    sys.stderr = os.fdopen(2, "w", encoding=limits.encoding, errors="backslashreplace", buffering=1)
     os.chdir(folder / "in")
     os.environ["TMPDIR"] = str(folder / "tmp")
     faulthandler.disable()
@@ -174,8 +177,7 @@ def _child(command: list[str] | Callable[[], Any], folder: Path, limits: Limits)
         code = ended.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         return (MEMORY if _is_of_memory(error) else TRACEBACK), signature(error)
-    sys.stdout.flush()
-    said = output.read_text(encoding="utf-8")
+    said = output.read_text(encoding=limits.encoding)
     if (found := _NO_MEMORY.search(said)) is not None:
         return MEMORY, f"{found[0]} in what it said"
     if _CONTROL.search(said):

@@ -94,6 +94,10 @@ def _colours() -> None:
     print("\x1b[31mred")  # noqa: T201
 
 
+def _says_more_than_ascii() -> None:
+    print("é")  # noqa: T201
+
+
 def _dies() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -113,11 +117,12 @@ def _dies() -> None:
         (_leaves_a_file, LEFTOVER),
         (_writes_nan, NON_FINITE),
         (_colours, ESCAPE),
+        (_says_more_than_ascii, TRACEBACK),
     ],
 )
 def test_the_sandbox_tells_endings_apart(command: Any, kind: str, tmp_path: Path) -> None:
     write({}, tmp_path / "case")
-    assert run(command, tmp_path / "case", Limits(memory=GIGABYTE, seconds=1)).kind == kind
+    assert run(command, tmp_path / "case", Limits(memory=GIGABYTE, seconds=1, encoding="ascii")).kind == kind
 
 
 def test_every_bad_ending_is_tried_above() -> None:
