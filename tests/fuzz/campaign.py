@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -99,16 +100,21 @@ def run_all(n_cases: int, jobs: int, seed: int = 0) -> list[Case]:
             os.waitpid(worker, 0)
         lines = [line for job in range(jobs) for line in (place / f"{job}.txt").read_text().splitlines()]
     found = [Case(**fields | {"ending": Ending(**fields["ending"])}) for fields in map(json.loads, lines)]
+    if len(found) < n_cases:
+        raise RuntimeError(f"{n_cases - len(found)} cases were not run; see the traceback above")
     return sorted(found, key=lambda case: case.number)
 
 
 def _work(seeds: list[Seed], numbers: range, folder: Path, seed: int) -> int:
     """Run cases in a forked process and write a line for each; it does not return."""
-    with contextlib.suppress(BaseException), folder.with_suffix(".txt").open("w", encoding="utf-8") as stream:
-        for case in campaign(seeds, numbers, folder, seed):
-            stream.write(json.dumps(asdict(case)) + "\n")
-            if case.ending.kind in BAD:
-                print(case, file=sys.stderr, flush=True)  # noqa: T201
+    try:
+        with folder.with_suffix(".txt").open("w", encoding="utf-8") as stream:
+            for case in campaign(seeds, numbers, folder, seed):
+                stream.write(json.dumps(asdict(case)) + "\n")
+                if case.ending.kind in BAD:
+                    print(case, file=sys.stderr, flush=True)  # noqa: T201
+    except BaseException:  # noqa: BLE001 - a defect of the harness is to be seen, and the process to end here
+        traceback.print_exc()
     os._exit(0)
 
 

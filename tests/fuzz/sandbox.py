@@ -135,8 +135,6 @@ def run(command: list[str] | Callable[[], Any], folder: Path, limits: Limits) ->
         more += [name for name in _listing(folder / "out") if ending.kind == REFUSED or Path(name).name.startswith(".")]
         if more:
             return Ending(LEFTOVER, f"after it was {ending.kind}: {re.sub(r'[.][a-z0-9_]{8}[.]', '.X.', more[0])}")
-    if ending.kind == ACCEPTED and (found := next(_non_finite(folder / "out"), "")):
-        return Ending(NON_FINITE, found)
     return ending
 
 
@@ -183,7 +181,8 @@ def _child(command: list[str] | Callable[[], Any], folder: Path, limits: Limits)
     if _CONTROL.search(said):
         return ESCAPE, repr(_CONTROL.search(said))
     if code in (0, None):
-        return ACCEPTED, ""
+        found = next(_non_finite(folder / "out"), "")
+        return (NON_FINITE, found) if found else (ACCEPTED, "")
     if code in (1, 2) and said.strip() and "Traceback" not in said:
         return REFUSED, " ".join(said.split())[:300]
     return TRACEBACK, f"exit code {code} with: {said[:200]}"
@@ -220,18 +219,22 @@ def _listing(folder: Path) -> list[str]:
 
 
 def _non_finite(folder: Path) -> Iterator[str]:
-    """Name what is not finite in the arrays that a command wrote."""
+    """Name what is not finite, or cannot be read, in the arrays that a command wrote."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix == ".npy":
-            arrays = {"": np.load(path)}
-        elif path.suffix == ".h5":
-            arrays = {}
-            with h5py.File(path) as file:
-                file.visititems(lambda name, item: arrays.update({name: item[()]} if _has_numbers(item) else {}))  # noqa: B023
-        else:
-            continue
-        yield from (f"{path.name} {name}".strip() for name, array in arrays.items() if not np.isfinite(array).all())
+        try:
+            yield from (f"{path.name} {name}".strip() for name, array in _arrays(path) if not np.isfinite(array).all())
+        except (OSError, ValueError, MemoryError, RuntimeError):
+            yield f"{path.name} cannot be read"
 
 
-def _has_numbers(item: Any) -> bool:
-    return isinstance(item, h5py.Dataset) and item.dtype.kind in "fc"
+def _arrays(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of numbers in a file, with their names."""
+    if path.suffix == ".npy":
+        yield "", np.load(path)
+    elif path.suffix == ".h5":
+        names: list[str] = []
+        with h5py.File(path) as file:
+            file.visit(names.append)
+            for name in names:
+                if isinstance(file[name], h5py.Dataset) and file[name].dtype.kind in "fc":
+                    yield name, file[name][()]
