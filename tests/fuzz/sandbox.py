@@ -175,9 +175,9 @@ def _child(command: list[str] | Callable[[], Any], folder: Path, limits: Limits)
         code = ended.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         return (MEMORY if _is_of_memory(error) else TRACEBACK), signature(error)
-    said = output.read_text(encoding=limits.encoding)
-    if (found := _NO_MEMORY.search(said)) is not None:
-        return MEMORY, f"{found[0]} in what it said"
+    said = output.read_text(encoding=limits.encoding, errors="replace")
+    if (word := _NO_MEMORY.search(said)) is not None:
+        return MEMORY, f"{word[0]} in what it said"
     if _CONTROL.search(said):
         return ESCAPE, repr(_CONTROL.search(said))
     if code in (0, None):
