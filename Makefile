@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 AXE_VERSION := 4.14.0
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test lint format docs bench fuzz clean
+N ?= 20000
 
 demo: $(VENV)/.core
 	$(BIN)/ulda demo --out demo-output
@@ -39,6 +40,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.evaluate_memory
 	$(BIN)/python -m benchmarks.fault_injection
+	$(BIN)/python -m benchmarks.tampering
+
+# mutated files of all kinds; the result is in benchmarks/results/fuzz.json and SECURITY.md
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.campaign --cases $(N)
 
 # for the accessibility of reports; its test skips where there is none
 .cache/axe-core:

@@ -144,7 +144,8 @@ def test_images_for_other_programs(
     change(out)
     code, _, error = command("verify", out)
     assert code == 1
-    assert f"{name} is not the image of the run: slice 1 differs in row 30, column 20" in error
+    named = name.replace(".png", "-001.png")
+    assert f"{named} is not the image of the run: slice 1 differs in row 30, column 20" in error
     (tmp_path / f"{name}.run.h5").unlink()
     code, _, error = command("verify", out)
     assert code == 1

@@ -16,6 +16,7 @@ import torch
 import ulda
 from tests.cli.conftest import Command
 from ulda.data import demo
+from ulda.data.measurements import Undersampling
 from ulda.errors import UldaError
 from ulda.methods import ULDA
 from ulda.physics import CartesianMRI, cartesian_mask
@@ -67,6 +68,27 @@ def test_what_is_signed_is_told_from_what_is_not(folder: Path, command: Command)
     assert before.keys() == after.keys()
     for name, value in before.items():
         np.testing.assert_array_equal(value, after[name])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".nii.gz", ".png"])
+def test_images_are_signed_with_their_run_file(suffix: str, tmp_path: Path, command: Command) -> None:
+    """The signature stands in the run file and covers the bytes beside it."""
+    out, key = tmp_path / f"knee{suffix}", tmp_path / "ours"
+    model = ULDA(sources=["brain"], width=2, depth=1, phases=2)
+    model.domain = "brain"
+    np.save(tmp_path / "images.npy", demo("knee").image(12)[48:64, 48:64].abs().numpy())
+    ulda.reconstruction.reconstruct_file(model, tmp_path / "images.npy", out, undersampling=Undersampling(0.5))
+    new_key(key)
+    code, _, error = command("verify", out, "--key", f"{key}.pub")
+    assert (code, "it is not signed" in error) == (1, True)
+    assert command("sign", out, "--key", key)[0] == 0
+    assert command("verify", out, "--key", f"{key}.pub")[0] == 0
+    out.write_bytes(out.read_bytes() + b"x")
+    code, _, error = command("verify", out, "--key", f"{key}.pub")
+    assert code == 1
+    assert out.name in error
+    with pytest.raises(UldaError, match="not as it was written, so it is not signed"):
+        sign_output(out, key)
 
 
 def test_openssl_agrees(folder: Path) -> None:

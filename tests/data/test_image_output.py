@@ -80,6 +80,8 @@ def test_one_changed_pixel_is_named(tmp_path: Path, name: str, tamper: Any) -> N
     save_images(path, images)
     assert difference(path, images) == ""
     tamper(path)
+    # each slice of PNG is a file
+    name = "a-002.png" if name == "a.png" else name
     assert difference(path, images) == f"{name} is not the image of the run: slice 2 differs in row 4, column 5"
     assert "shape" in difference(path, images[:, :8])
     first = image_files(path, 3)[0]

@@ -119,17 +119,19 @@ def _alteration(path: Path, images: NDArray[np.complexfloating[Any, Any]], recor
     problem = difference(path, images)
     if problem:
         return problem
-    contents = [file.read_bytes() for file in image_files(path, len(images))]
+    files = image_files(path, len(images))
+    contents = [file.read_bytes() for file in files]
     affine = np.array(record["affine"], np.float64) if suffix in NIFTI else record["affine"]
-    for content, expected in zip(contents, _encode(suffix, images, affine), strict=True):
+    for file, content, expected in zip(files, contents, _encode(suffix, images, affine), strict=True):
         found = _header(content, suffix)
         for name, value in _header(expected, suffix).items():
             if found.get(name) != value:
-                return f"the header of {path.name} says {name} {found.get(name)}, but it was written with {value}"
+                return f"the header of {file.name} says {name} {found.get(name)}, but it was written with {value}"
     if affine is not None and suffix not in NIFTI:
         return f"the manifest speaks of an affine, which {suffix} has not"
-    if [hashlib.sha256(content).hexdigest() for content in contents] != record["sha256"]:
-        return f"{path.name} holds the pixels of the run, but is not byte for byte the file that was written"
+    for file, content, sha in zip(files, contents, record["sha256"], strict=True):
+        if hashlib.sha256(content).hexdigest() != sha:
+            return f"{file.name} holds the pixels of the run, but is not byte for byte the file that was written"
     return ""
 
 
@@ -142,8 +144,8 @@ def difference(path: str | Path, images: NDArray[np.complexfloating[Any, Any]]) 
     path = Path(path)
     suffix = image_suffix(path)
     expected, tolerance = _values(images, suffix)
-    stored = []
-    for file in image_files(path, len(images)):
+    stored, files = [], image_files(path, len(images))
+    for file in files:
         try:
             with reading(file, f"{suffix} of the run", "it is not what was written"):
                 stored.append(_decode(file, suffix))
@@ -158,7 +160,8 @@ def difference(path: str | Path, images: NDArray[np.complexfloating[Any, Any]]) 
     if len(wrong) == 0:
         return ""
     number, row, column = wrong[0]
-    return f"{path.name} is not the image of the run: slice {number} differs in row {row}, column {column}"
+    name = files[number].name if len(files) > 1 else path.name
+    return f"{name} is not the image of the run: slice {number} differs in row {row}, column {column}"
 
 
 def _values(images: NDArray[Any], suffix: str) -> tuple[NDArray[Any], Any]:

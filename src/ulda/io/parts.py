@@ -50,7 +50,8 @@ def _attributes(item: h5py.HLObject) -> Iterator[tuple[str, str]]:
     for name, value in item.attrs.items():
         array = np.asarray(value)
         # text and lists of text have no bytes of their own
-        text = json.dumps(array.tolist()) if array.dtype.kind in "OUS" else ""
+        # bytes, and what else JSON does not know, as Python writes it
+        text = json.dumps(array.tolist(), default=repr) if array.dtype.kind in "OUS" else ""
         sha = hashlib.sha256(f"{'text' if text else array.dtype.str}|{array.shape}|{text}".encode())
         sha.update(b"" if text else array.tobytes())
         yield name, sha.hexdigest()
@@ -67,7 +68,7 @@ def _array(path: str, dataset: h5py.Dataset) -> str:
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Any]:
     """Yield the rows of an array, a few at a time."""
-    if not dataset.shape or dataset.size == 0:
+    if not dataset.shape or dataset.nbytes <= BLOCK:
         yield np.asarray(dataset[()])
         return
     step = max(1, BLOCK * len(dataset) // max(dataset.nbytes, 1))

@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ulda.errors import UldaError
 from ulda.io.documents import parse_json
 from ulda.io.fingerprints import digest
 from ulda.io.parts import fingerprint_parts
@@ -72,9 +73,14 @@ def check_manifest(file: h5py.File, n_bytes: int) -> CheckedManifest:
     """Compare every part of an open file of `n_bytes` bytes with its manifest."""
     if MANIFEST not in file.attrs:
         return CheckedManifest(("the manifest is missing, so nothing tells whether the file is whole",))
-    manifest = parse_json(file.attrs[MANIFEST], "the manifest")
+    stored = file.attrs[MANIFEST]
+    try:
+        manifest = parse_json(stored, "the manifest")
+    except UldaError:
+        manifest = None
     if (
-        not isinstance(manifest, dict)
+        not isinstance(stored, str)
+        or not isinstance(manifest, dict)
         or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION)
         or set(manifest) != set(ENTRIES)
         or not isinstance(manifest["parts"], dict)
@@ -104,16 +110,17 @@ def _trace_problems(group: h5py.Group, certificate: Mapping[str, Any]) -> Iterat
     records = [sample["iterations"] for sample in certificate["samples"]]
     shape = (max(map(len, records)), len(records))
     # the arrays at hand fit into the file; what the certificate claims may be any size
-    if any(dataset.shape != shape for dataset in group.values()):
+    found = dict(group.items())
+    if any(dataset.shape != shape for dataset in found.values()):
         yield f"the trace does not have the {shape[0]} iterations of {shape[1]} samples that the certificate has"
         return
     expected = trace_arrays(records)
-    if set(group) != set(expected):
+    if set(found) != set(expected):
         yield "the trace does not have the expected arrays"
         return
     for name, array in expected.items():
-        if group[name].dtype != array.dtype or not np.array_equal(
-            group[name][()], array, equal_nan=array.dtype.kind == "f"
+        if found[name].dtype != array.dtype or not np.array_equal(
+            found[name][()], array, equal_nan=array.dtype.kind == "f"
         ):
             yield f"{name} of the trace is not what the certificate says"
     if group.attrs["branches"].tolist() != list(BRANCHES):

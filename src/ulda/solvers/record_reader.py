@@ -16,7 +16,7 @@ from ulda.errors import UldaError
 from ulda.io.documents import parse_json
 from ulda.io.fingerprints import digest
 from ulda.io.hdf5_input import open_hdf5, text
-from ulda.io.untrusted import saying
+from ulda.io.untrusted import reading, saying
 from ulda.models import Adapter, FeatureExtractor, Regularizer
 from ulda.physics import CartesianMRI, Mask, MultiCoilMRI, Physics
 from ulda.solvers.manifest import check_manifest, trace_problem
@@ -44,8 +44,13 @@ def load_runs(path: str | Path) -> Iterator[Run]:
         n_bytes = path.stat().st_size
         groups = _groups(file)
         manifest = check_manifest(file, n_bytes)
-        for run in _read_runs(file, groups, n_bytes):
-            yield replace(run, manifest=manifest)
+        changed = "".join(f"; {problem}" for problem in manifest.problems[:1])
+        try:
+            with reading(path.name, what):
+                for run in _read_runs(file, groups, n_bytes):
+                    yield replace(run, manifest=manifest)
+        except UldaError as error:
+            raise UldaError(f"{error}{changed}") from error
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
@@ -83,6 +88,7 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
     if digest(fields) != digest(mask.as_dict()):
         raise UldaError("what its mask says of itself does not follow from its lines")
     x, certificate = _tensor(group, "x", n_bytes), parse_json(group.attrs["certificate"], "its certificate")
+    _check_arrays(group)
     return Run(
         y=y,
         physics=_physics(group, mask, axis, x, n_bytes),
@@ -92,6 +98,23 @@ def _read(group: h5py.Group, regularizer: Regularizer, n_bytes: int) -> Run:
         certificate=certificate,
         trace_problem=trace_problem(group.get("trace"), certificate),
     )
+
+
+def _check_arrays(group: h5py.Group) -> None:
+    """Refuse arrays of a run whose types or shapes do not fit together."""
+    x = group["x"]
+    if len(x.shape) != 3 or x.dtype.kind != "c":
+        raise UldaError(f"its result x holds {x.dtype} of shape {x.shape}, not complex images (n, H, W)")
+    coils = group["maps"].shape[-3:-2] if "maps" in group else ()
+    one = (*coils, *x.shape[1:])
+    # one set of maps may serve all slices
+    maps_shape = next((s for s in ((1, *one), one) if "maps" in group and group["maps"].shape == s), (len(x), *one))
+    for name, shape in {"y": (len(x), *one), "x0": x.shape, "maps": maps_shape}.items():
+        if name in group and (group[name].shape, group[name].dtype) != (shape, x.dtype):
+            raise UldaError(
+                f"its array {name} holds {group[name].dtype} of shape {group[name].shape}, but its result needs "
+                f"{x.dtype} of shape {shape}"
+            )
 
 
 def _physics(group: h5py.Group, mask: Mask, axis: int, x: Tensor, n_bytes: int) -> Physics:
