@@ -6,12 +6,14 @@ with its fingerprint, to ``benchmarks/results/real-kspace.json``; another base c
 are written into ``docs/real-kspace.md``, and pictures beside its figures.
 
 TV, wavelet and ``bart pics`` have the weight that is best on the mean PSNR of the very slices of a set, so they are
-stronger here than in practice.
+stronger here than in practice. The base chooses the strength of its regulariser as ``ulda reconstruct`` does: on three
+slices of a set, by held-out lines, without references.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import hashlib
 import json
 import math
@@ -36,7 +38,8 @@ from scripts.marked import write_between
 from ulda.data.readers.fastmri import PHASE_AXIS
 from ulda.evaluation.learned import Learned
 from ulda.methods import Method, TotalVariation, Wavelet, ZeroFilled
-from ulda.methods.ulda import UNADAPTED
+from ulda.methods.strength import SLICES
+from ulda.methods.ulda import ULDA, UNADAPTED
 from ulda.methods.weights import climb
 from ulda.metrics import ssim_map
 from ulda.models.bundled import model_folder
@@ -307,6 +310,24 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def calibrated(model: ULDA, cases: Sequence[Case]) -> tuple[Learned, float]:
+    """Return the base with the strength that it chooses on some of the cases, and the strength."""
+    model = copy.deepcopy(model)
+    some = [cases[i] for i in _spread(len(cases), SLICES)]
+    strength = model.calibrate(UNADAPTED, [(case.y, case.physics) for case in some])
+    return Learned(model, UNADAPTED), strength
+
+
+def unadapted(model: ULDA, cases: Sequence[Case]) -> dict[str, Any]:
+    """Score the un-adapted base, and say what it would have with the strength of the training."""
+    as_trained = Learned(model, UNADAPTED)
+    learned, strength = calibrated(model, cases)
+    scores = [_scored(learned(case.y, case.physics), case) for case in cases]
+    plain = scores if strength == 1 else [_scored(as_trained(case.y, case.physics), case) for case in cases]
+    found = {"strength": strength, "psnr_as_trained": round(_mean([psnr for psnr, _ in plain]), 3)}
+    return found | _columns(scores)
+
+
 # The page
 
 
@@ -332,10 +353,11 @@ def table(names: Sequence[str], classical_results: dict[str, Any], base_results:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def weights_table(names: Sequence[str], classical_results: dict[str, Any]) -> str:
+def weights_table(names: Sequence[str], classical_results: dict[str, Any], base_results: dict[str, Any]) -> str:
     """Return the chosen weights as a Markdown table; a star marks the end of a grid."""
     chosen = [m for m in METHODS if m != "zero-filling"]
-    rows = [["set", *(METHODS[m] for m in chosen)], ["---"] * (len(chosen) + 1)]
+    rows = [["set", *(METHODS[m] for m in chosen), "strength of the base", "PSNR of the base with strength 1"]]
+    rows.append(["---"] * len(rows[0]))
     for name in names:
         if name in classical_results:
             cells = []
@@ -345,6 +367,8 @@ def weights_table(names: Sequence[str], classical_results: dict[str, Any]) -> st
                 cells.append(
                     "-" if not found else f"{found['weight']:g}{'*' * (found['weight'] in (grid[0], grid[-1]))}"
                 )
+            base = base_results.get(name)
+            cells += ["-", "-"] if base is None else [f"{base['strength']:g}", f"{base['psnr_as_trained']:.2f}"]
             rows.append([name, *cells])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -375,7 +399,7 @@ def write_page(classical_results: dict[str, Any], base_results: dict[str, Any]) 
     names = [collection.name for collection in collections()]
     parts = {
         "verdict": verdict(names, classical_results, base_results),
-        "weights": weights_table(names, classical_results),
+        "weights": weights_table(names, classical_results, base_results),
     }
     prefixes = {"brain13": "brain13-", "multicoil": "multicoil-", "complex": "complex-", "scanner": "scanner-"}
     for mark, prefix in (prefixes | {"noise": "noise-", "lowfield": "lowfield-", "patients": "lowfield-"}).items():
@@ -399,18 +423,19 @@ def _cell(values: dict[str, Any] | None, *, bold: bool = False) -> str:
 # Pictures
 
 
-def pictures(classical_results: dict[str, Any], learned: Method | None) -> None:
+def pictures(classical_results: dict[str, Any], model: ULDA | None) -> None:
     """Draw one slice of the 13-coil brain and one of low-field by every method, side by side, with the errors."""
     for name, file in (("brain13-gaussian-4x", "brain13"), ("lowfield-3x", "lowfield")):
         collection = next(c for c in collections() if c.name == name)
         if name not in classical_results:
             continue
-        case = next(iter(collection.cases()))
+        cases = list(collection.cases())
+        case = cases[0]
         found = {"reference": case.reference}
         for method, values in classical_results[name]["methods"].items():
             found[method] = reconstruction(method, case, values.get("weight", 0.0))
-        if learned is not None:
-            found["base"] = learned(case.y, case.physics)
+        if model is not None:
+            found["base"] = calibrated(model, cases)[0](case.y, case.physics)
         peak = float(case.reference.abs()[0][case.support].max())
         panels = [_panel(x[0].abs() / peak, label, case) for label, x in found.items()]
         _save(FIGURES / f"real-kspace-{file}.png", np.concatenate(panels, axis=1))
@@ -455,7 +480,7 @@ def fingerprint_of(folder: str | Path) -> str:
 def run(chosen: Sequence[Collection], base: str | Path | None, *, quick: bool) -> None:
     """Compute what is missing, print each set, and write it unless it is a quick one."""
     found, of_base = _read(CLASSICAL), _read(BASE)
-    learned = None if base is None else Learned(load(base), UNADAPTED)
+    model = None if base is None else load(base)
     fingerprint = None if base is None else fingerprint_of(base)
     for collection in chosen:
         name = collection.name
@@ -465,15 +490,14 @@ def run(chosen: Sequence[Collection], base: str | Path | None, *, quick: bool) -
             found.pop(name, None)
             of_base.pop(name, None)
         has_classical = name in found and found[name]["asked"] == asked(collection)
-        has_base = learned is None or of_base.get(name, {}).get("base") == fingerprint
+        has_base = model is None or of_base.get(name, {}).get("base") == fingerprint
         if has_classical and has_base:
             continue
         cases = list(collection.cases())[: 1 if quick else None]
         if not has_classical:
             found[name] = classical(collection, cases)
-        if learned is not None and not has_base:
-            scores = [_scored(learned(case.y, case.physics), case) for case in cases]
-            of_base[name] = {"base": fingerprint, **_columns(scores)}
+        if model is not None and not has_base:
+            of_base[name] = {"base": fingerprint, **unadapted(model, cases)}
         print(table([name], found, of_base, by_group=False), flush=True)
         if not quick:
             _write(CLASSICAL, found)
@@ -481,7 +505,7 @@ def run(chosen: Sequence[Collection], base: str | Path | None, *, quick: bool) -
     if not quick:
         # rows of another base are not shown
         write_page(found, {k: v for k, v in of_base.items() if fingerprint in (None, v["base"])})
-        pictures(found, learned)
+        pictures(found, model)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

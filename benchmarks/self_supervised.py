@@ -33,13 +33,13 @@ from scripts.marked import write_between
 from ulda.data import Domain, DomainWriter, Header, Record
 from ulda.evaluation import chosen_weights, paired_difference
 from ulda.io.atomic import atomic_output
-from ulda.methods import WEIGHTED, ZeroFilled, load_method
+from ulda.methods import ULDA, WEIGHTED, ZeroFilled
 from ulda.methods.adaptation import adapt
 from ulda.metrics import evaluate
 from ulda.models.bundled import model_folder
 from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import CartesianMRI, Physics, cartesian_mask, center_crop_or_pad
-from ulda.training.slices import normalised_images
+from ulda.training.slices import choose_slices, normalised_images
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 RESULTS = Path(__file__).parent / "results" / "self-supervised.json"
@@ -128,6 +128,14 @@ def scores(method: Method, domain: Domain, ratio: float) -> dict[str, float]:
     }
 
 
+def examples(domain: Domain, ratio: float) -> list[tuple[Tensor, Physics]]:
+    """Return measurements of a few slices, to choose the strength of the regulariser with."""
+    axis = domain.header.phase_axis
+    images = normalised_images(domain.take(choose_slices(domain.subjects, min(SLICES, len(domain)))))
+    physics = CartesianMRI(cartesian_mask(images.shape[axis], ratio), axis)
+    return [(physics.A(image[None]), physics) for image in images]
+
+
 def row_of(fold: Fold, method: str, base: str, changes: dict[str, Any], work: Path) -> dict[str, Any]:
     """Return the scores of one method on the slices of the subject that was left out."""
     ratio, facts = RATIOS[fold.name], dict[str, Any]()
@@ -140,8 +148,9 @@ def row_of(fold: Fold, method: str, base: str, changes: dict[str, Any], work: Pa
         facts["weight"] = chosen_weights(fold.train, mask, largest=WEIGHED)[name]
         reconstruct = WEIGHTED[name](facts["weight"])
     elif method == "un-adapted":
-        model = load_method(model_folder(base))
+        model = ULDA.load(model_folder(base))
         model.add_domain(fold.name)
+        facts["strength"] = model.calibrate(fold.name, examples(fold.test, ratio))
         reconstruct = _of_domain(model, fold.name)
     else:
         result = adapt(
