@@ -5,7 +5,8 @@ Run after ``ulda train configs/base.yaml --out runs/base``::
     python -m scripts.bundle_base runs/base
 
 It needs ``../shared/data``. Every source is judged with its own adapter on its test split at 128 x 128 with a 20 %
-mask that training did not see, against zero-filling, total variation and wavelets.
+mask that training did not see, against zero-filling, and total variation and wavelets with weights that are chosen on
+its training slices.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 
 import torch
 
-from ulda.evaluation import compare
+from ulda.evaluation import chosen_weights, compare
 from ulda.evaluation.learned import Learned
-from ulda.methods import ULDA, Method, TotalVariation, Wavelet, ZeroFilled
+from ulda.methods import ULDA, WEIGHTED, Method, ZeroFilled
 from ulda.models.files import BASE_FORMAT, read_facts
 from ulda.physics import cartesian_mask
 from ulda.training.slices import opened
@@ -31,8 +32,10 @@ RATIO, SIDE, MASK_SEED = 0.2, 128, 1000
 def metrics(model: ULDA, name: str, thin: int) -> dict[str, Any]:
     """Compare the model with the classical methods on the test split of a source."""
     mask = cartesian_mask(SIDE, RATIO, seed=MASK_SEED)
-    methods: dict[str, Method] = {"zero-filling": ZeroFilled(), "TV": TotalVariation(), "wavelet": Wavelet()}
+    methods: dict[str, Method] = {"zero-filling": ZeroFilled()}
     with opened(SHARED / f"{name}.npz", size=(SIDE, SIDE)) as domain:
+        weights = chosen_weights(domain.select(split="train"), mask)
+        methods |= {method: WEIGHTED[method](weight) for method, weight in weights.items()}
         test = domain.select(split="test")
         test = test.take(range(0, len(test), thin))
         comparison = compare(methods | {"ulda": Learned(model, name)}, test, mask)
