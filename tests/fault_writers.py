@@ -155,7 +155,7 @@ def _packed() -> Writer:
     experiment = load_experiment("cross-anatomy")
 
     def write(place: Path, version: str, overwrite: bool) -> None:  # noqa: ARG001, it replaces anyway
-        pack(Packed(experiment, "bench", {version: {}}), place / "packed.json")
+        pack(Packed(experiment, "bench", {version: {"run": {}}}), place / "packed.json")
 
     def read(place: Path) -> str:
         path = place / "packed.json"

@@ -51,7 +51,9 @@ LIBRARIES = (
 
 ENCODINGS = ("unicode_escape", "cp437", "utf-8-sig", "latin-1")
 
-_NO_MEMORY = re.compile(r"MemoryError|[Uu]nable to allocate|can.t allocate|[Cc]annot allocate|memory allocation failed")
+_NO_MEMORY = re.compile(
+    r"MemoryError|[Uu]nable to allocate|can.t allocate|[Cc]annot allocate|memory allocation failed|not enough memory"
+)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What a terminal takes for commands; line breaks and tabulators are none."""

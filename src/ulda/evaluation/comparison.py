@@ -140,9 +140,7 @@ def compare(
     progress
         Called with the number of reconstructions done and to do.
     """
-    if len(domain) == 0:
-        raise UldaError(f"the domain {domain.name} has no slices to compare on")
-    domain.check_references("there is no reference to compare with")
+    _check(domain)
     simulated = with_given_masks(acquisition_of(domain, acquisition_named(acquisition)))
     total = len(domain) * len(methods)
     kept = tuple(range(len(domain))) if keep is None else tuple(sorted(keep))
@@ -196,6 +194,7 @@ def measure_some(
     domain: Domain, mask: Mask, *, acquisition: str, seed: int, largest: int
 ) -> tuple[Tensor, Tensor, Physics]:
     """Return references, measurements and operator of some slices of as many subjects as possible."""
+    _check(domain)
     some = domain.take(choose_slices(domain.subjects, min(largest, len(domain))))
     simulated = with_given_masks(acquisition_of(some, acquisition_named(acquisition)))
     return _measure(some, mask, simulated, seed)
@@ -211,6 +210,12 @@ def _release_free_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
         if trim is not None:
             trim(0)
+
+
+def _check(domain: Domain) -> None:
+    if len(domain) == 0:
+        raise UldaError(f"the domain {domain.name} has no slices to compare on")
+    domain.check_references("there is no reference to compare with")
 
 
 def _device_of(method: Method) -> torch.device:

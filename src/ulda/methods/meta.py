@@ -137,6 +137,9 @@ class Meta(ULDA):
         """Write the whole model, as all shared weights have adapted."""
         self.save(folder, card | {"adaptation": facts}, overwrite=overwrite)
 
+    def start_on(self, task: Task) -> None:
+        """Leave the start as it is: the weight of a new domain learns how strong the regulariser is to be."""
+
     def is_adapted(self, parameter: str, domain: str) -> bool:
         """Tell whether a parameter learns: the shared ones and the weight of the domain do, other weights do not."""
         return not parameter.startswith("task_weights.") or parameter.startswith(f"task_weights.{domain}.")

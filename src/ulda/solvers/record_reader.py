@@ -40,7 +40,7 @@ def load_runs(path: str | Path) -> Iterator[Run]:
     path, what = Path(path), "a run file"
     with open_hdf5(path, what) as file, saying(path, what):
         if text(file.attrs.get("format", "")) != FORMAT or file.attrs.get("version") != VERSION:
-            raise UldaError(f"it is not a run file of version {VERSION}; write one with save_run")
+            raise UldaError(f"its format and version are not {FORMAT} {VERSION}; write one with save_run")
         n_bytes = path.stat().st_size
         groups = _groups(file)
         manifest = check_manifest(file, n_bytes)
