@@ -132,8 +132,8 @@ def assess(
     classical = {name: make() for name, make in CLASSICAL.items()}
     classical |= {name: WEIGHTED[name](weight) for name, weight in weights.items()}
     base = _unadapted(model)
-    _, y, physics = measure_some(domain, mask, acquisition=acquisition, seed=1, largest=SLICES)
-    strength = base.calibrate(UNADAPTED, [(y, physics)])
+    some = measure_some(domain, mask, acquisition=acquisition, seed=1, largest=SLICES)
+    strength = base.calibrate(UNADAPTED, [(y, physics) for _, y, physics in some])
     learned = _learned(model, base, iterations, traces.append)
     *_, judged = learned
     methods = classical | dict(against or {}) | learned

@@ -173,7 +173,7 @@ def compare(
 
 @torch.no_grad()
 def chosen_weights(
-    domain: Domain, mask: Mask, *, acquisition: str = "scanner", seed: int = 1, largest: int = 4
+    domain: Domain, mask: Mask, *, acquisition: str = "scanner", seed: int = 1, largest: int = 6
 ) -> dict[str, float]:
     """Choose the weights of TV and wavelets on slices of a domain, measured as `compare` measures them.
 
@@ -186,18 +186,19 @@ def chosen_weights(
     largest
         So many slices are used, of as many subjects as possible.
     """
-    reference, y, physics = measure_some(domain, mask, acquisition=acquisition, seed=seed, largest=largest)
-    return {name: chosen_weight(make, [(y, physics, reference)]).weight for name, make in WEIGHTED.items()}
+    some = measure_some(domain, mask, acquisition=acquisition, seed=seed, largest=largest)
+    examples = [(y, physics, reference) for reference, y, physics in some]
+    return {name: chosen_weight(make, examples).weight for name, make in WEIGHTED.items()}
 
 
 def measure_some(
     domain: Domain, mask: Mask, *, acquisition: str, seed: int, largest: int
-) -> tuple[Tensor, Tensor, Physics]:
-    """Return references, measurements and operator of some slices of as many subjects as possible."""
+) -> list[tuple[Tensor, Tensor, Physics]]:
+    """Return reference, measurement and operator of some slices of as many subjects as possible, each drawn alone."""
     _check(domain)
     some = domain.take(choose_slices(domain.subjects, min(largest, len(domain))))
     simulated = with_given_masks(acquisition_of(some, acquisition_named(acquisition)))
-    return _measure(some, mask, simulated, seed)
+    return [_measure(some.take([i]), mask, simulated, seed + i) for i in range(len(some))]
 
 
 def _release_free_memory() -> None:
