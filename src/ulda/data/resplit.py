@@ -30,6 +30,8 @@ def write_splits(domain: Domain, assignment: Mapping[str, str], out: Path, *, ov
         others = f" (and {len(missing) - 1} more subjects)" if len(missing) > 1 else ""
         raise UldaError(f"no split is given for subject {missing[0]}{others}; give every subject of the domain one")
     splits = [assignment[subject] for subject in domain.labels["subject"]]
+    for _ in type(domain).open(domain.path).records():
+        pass  # a damaged slice is not copied
     with atomic_output(out, overwrite=overwrite) as temporary:
         shutil.copyfile(domain.path, temporary)
         with hdf5_output(temporary, "r+") as file:

@@ -46,6 +46,7 @@ LOW_LEVEL_ERRORS = (
     OSError,
     RuntimeError,
     SyntaxError,
+    SystemError,
     TypeError,
     ValueError,
     Warning,
