@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ulda.errors import UldaError
 from ulda.io.fingerprints import fingerprint
@@ -30,14 +29,13 @@ from ulda.physics import Physics, low_resolution_phase, noise_level, normalise_m
 from ulda.solvers import (
     AcceleratedProposal,
     GradientProposal,
+    MeanProposal,
     Options,
     Proposal,
     Reconstruction,
     Trace,
     elda,
 )
-from ulda.solvers.objective import Evaluation, SmoothedObjective
-from ulda.solvers.proposals import Candidate, Memory
 from ulda.solvers.total_variation import total_variation
 from ulda.solvers.trace import Callback
 from ulda.training import stages
@@ -137,16 +135,7 @@ class ULDA(TrainableMethod):
         self.calibrate(task.domain, [task.measure(Batch(0, (number,), 0))[:2] for number in numbers])
 
     def scale(self, domain: str, strength: float) -> None:
-        """Make the regulariser of a domain so many times as strong, in place.
-
-        Examples
-        --------
-        >>> model = ULDA(sources=["knee"], width=4, depth=2)
-        >>> before = model.options("knee").eps_0
-        >>> model.scale("knee", 0.5)
-        >>> round(model.options("knee").eps_0 / before, 3)
-        0.5
-        """
+        """Make the regulariser of a domain so many times as strong, in place."""
         if not 0 < strength < math.inf:
             raise UldaError(f"the strength must be positive and finite, but it is {strength}")
         with torch.no_grad():
@@ -154,18 +143,9 @@ class ULDA(TrainableMethod):
                 parameter.mul_(strength)
 
     def calibrate(self, domain: str, examples: Iterable[Example]) -> float:
-        """Choose how strong the regulariser of a new domain is to be, where the network does so, and make it that.
+        """Choose how strong the regulariser of a new domain is to be, where the network does so, and return it.
 
-        Parameters
-        ----------
-        domain
-            A domain that is as the sources made it.
-        examples
-            Measurements of its kind, with their operators; no references are needed.
-
-        Returns
-        -------
-            The strength, 1 for that of the training.
+        The examples are measurements of its kind, with their operators and without references; 1 is as trained.
         """
         strength = chosen_strength(self, domain, examples) if self.network.choose_strength else 1.0
         self.scale(domain, strength)
@@ -417,35 +397,3 @@ class ULDA(TrainableMethod):
         if domain in self.prior.updates:
             parts["low_rank"] = self.prior.updates[domain]
         return parts
-
-
-class MeanProposal(Proposal):
-    """The mean of the proposals of several domains, which learns as they do.
-
-    Parameters
-    ----------
-    proposals
-        Proposals of one kind and size.
-    """
-
-    kind: ClassVar[str] = "mean"
-
-    def __init__(self, proposals: Sequence[Proposal]) -> None:
-        super().__init__()
-        self.n_phases = proposals[0].n_phases
-        self.proposals = nn.ModuleList(proposals)
-
-    def first_memory(self, x0: Tensor, at_x0: Evaluation) -> Memory:
-        """Return that of one of them."""
-        first = self.proposals[0]
-        assert isinstance(first, Proposal)
-        return first.first_memory(x0, at_x0)
-
-    def forward(
-        self, problem: SmoothedObjective, x: Tensor, at_x: Evaluation, eps: Tensor, t: int, memory: Memory
-    ) -> list[Candidate]:
-        """Return the candidates of a proposal with the mean parameters."""
-        each = [dict(proposal.named_parameters()) for proposal in self.proposals]
-        means = {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
-        found: list[Candidate] = functional_call(self.proposals[0], means, (problem, x, at_x, eps, t, memory))
-        return found

@@ -1,7 +1,7 @@
 """The modified ELDA: the algorithm, its objective, its record and its certificate."""
 
 from ulda.solvers.certificate import certify, describe
-from ulda.solvers.composed import Repeated, proposal_from_dict
+from ulda.solvers.composed import MeanProposal, Repeated, proposal_from_dict
 from ulda.solvers.elda import elda
 from ulda.solvers.objective import Evaluation, Reconstruction, SmoothedObjective
 from ulda.solvers.options import Options, beta_from_gamma
@@ -24,6 +24,7 @@ __all__ = [
     "CheckedOutput",
     "Evaluation",
     "GradientProposal",
+    "MeanProposal",
     "Memory",
     "Options",
     "Proposal",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from ulda.errors import UldaError
 from ulda.solvers.objective import Evaluation, SmoothedObjective
@@ -48,6 +50,38 @@ class Repeated(Proposal):
     def as_dict(self) -> dict[str, Any]:
         """Return the kind and the other proposal."""
         return {"kind": self.kind, "proposal": self.proposal.as_dict()}
+
+
+class MeanProposal(Proposal):
+    """The mean of the proposals of several domains, which learns as they do.
+
+    Parameters
+    ----------
+    proposals
+        Proposals of one kind and size.
+    """
+
+    kind: ClassVar[str] = "mean"
+
+    def __init__(self, proposals: Sequence[Proposal]) -> None:
+        super().__init__()
+        self.n_phases = proposals[0].n_phases
+        self.proposals = nn.ModuleList(proposals)
+
+    def first_memory(self, x0: Tensor, at_x0: Evaluation) -> Memory:
+        """Return that of one of them."""
+        first = self.proposals[0]
+        assert isinstance(first, Proposal)
+        return first.first_memory(x0, at_x0)
+
+    def forward(
+        self, problem: SmoothedObjective, x: Tensor, at_x: Evaluation, eps: Tensor, t: int, memory: Memory
+    ) -> list[Candidate]:
+        """Return the candidates of a proposal with the mean parameters."""
+        each = [dict(proposal.named_parameters()) for proposal in self.proposals]
+        means = {name: torch.stack([one[name] for one in each]).mean(0) for name in each[0]}
+        found: list[Candidate] = functional_call(self.proposals[0], means, (problem, x, at_x, eps, t, memory))
+        return found
 
 
 def proposal_from_dict(content: dict[str, Any]) -> Proposal:
