@@ -53,7 +53,7 @@ _EPS_RANGE = 0.01
 _START = (0.002, 100)
 """Weight and iterations of a total variation reconstruction as a start, for images whose zero-filled peak is 1."""
 
-_ANY_DOMAIN = ("rank", "initialise", "safeguard")
+_ANY_DOMAIN = ("rank", "initialise", "safeguard", "choose_strength")
 """Sizes that an adapter does not depend on."""
 
 
