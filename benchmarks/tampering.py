@@ -113,7 +113,7 @@ def make_outputs(folder: Path) -> list[Output]:
     solved = []
     for number, physics in enumerate(operators):
         y, physics, peak = model.prepared(physics.A(images[number % 2][None]), physics)
-        x0 = 0.5 * physics.A_adjoint(y) if number == 2 else None
+        x0 = physics.A_adjoint(y) * (0.5 if number == 2 else 1)
         with torch.no_grad():
             x, trace = model.solve(y, physics, "unadapted", model.options("unadapted", safeguard=True), x0=x0)
         solved.append((trace, y, physics, x, x0, peak.flatten()))
