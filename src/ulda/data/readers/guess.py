@@ -55,6 +55,7 @@ def guess_kind(array: NDArray[np.generic]) -> Literal["complex", "kspace"]:
     'kspace'
     """
     axes = (-2, -1)
-    transformed = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(array, axes=axes), axes=axes), axes=axes)
-    own = central_energy(array)
-    return "kspace" if own > KSPACE_ENERGY and own > central_energy(transformed) else "complex"
+    with np.errstate(all="ignore"):  # values out of range are refused where the slices are read
+        transformed = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(array, axes=axes), axes=axes), axes=axes)
+        own, other = central_energy(array), central_energy(transformed)
+    return "kspace" if own > KSPACE_ENERGY and own > other else "complex"
