@@ -329,6 +329,8 @@ def _examples(
             index = torch.tensor([number - first])
             yield measured.y[index], measured.physics.take(index)
         first += len(measured.y)
+        if first > max(wanted):
+            return
 
 
 @contextmanager
